@@ -1,0 +1,129 @@
+"""Locomotion, one environment: the batched form with N = 1 behind Gymnasium's `Env`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+
+from agents import Morphology
+from envs.observation import ObservationLayout
+from envs.vector_env import LocomotionVectorEnv
+
+
+class LocomotionEnv(gymnasium.Env):
+    """One body on its task; see `LocomotionVectorEnv` for observations, rewards, infos and the ends of episodes.
+
+    Infos hold plain numbers; `termination_reason` is there in the step that ends an episode.
+    `copy.deepcopy` and pickling keep the state of the episode, unlike Gymnasium's own MuJoCo environments.
+
+    Args:
+        morphology: a body or its name.
+        task: name of the task; the body's own if not given.
+        max_episode_steps: control steps after which an episode is truncated, `None` for no limit.
+        num_threads: accepted as in the batched form; one environment takes one thread.
+        render_mode: `None`, `"human"` or `"rgb_array"`.
+
+    Raises:
+        UserError: unknown body or task, or a body without one.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 20}  # noqa: RUF012 (Gymnasium's)
+
+    def __init__(
+        self,
+        morphology: Morphology | str,
+        *,
+        task: str | None = None,
+        max_episode_steps: int | None = 1000,
+        num_threads: int = 0,
+        render_mode: str | None = None,
+    ) -> None:
+        self.batch = LocomotionVectorEnv(
+            morphology,
+            1,
+            task=task,
+            max_episode_steps=max_episode_steps,
+            num_threads=num_threads,
+            render_mode=render_mode,
+        )
+        self.observation_space = self.batch.single_observation_space
+        self.action_space = self.batch.single_action_space
+        self.render_mode = render_mode
+        self.metadata = {"render_modes": ["human", "rgb_array"], "render_fps": round(1 / self.batch.dt)}
+
+    @property
+    def morphology(self) -> Morphology:
+        """The body."""
+        return self.batch.morphology
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The body, compiled."""
+        return self.batch.model
+
+    @property
+    def layout(self) -> ObservationLayout:
+        """What the D columns of an observation are."""
+        return self.batch.layout
+
+    @property
+    def dt(self) -> float:
+        """Duration of a control step [s]."""
+        return self.batch.dt
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: seeds the generator of the start states; `None` goes on with the one it has.
+            options: not used.
+
+        Returns:
+            Observation (D,) float32, and an empty dict.
+        """
+        super().reset(seed=seed)
+        self.batch.generators = [self.np_random]
+        observations, _ = self.batch.reset(options=options)
+        return observations[0], {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Advance by one control step.
+
+        Args:
+            action: (nu,).
+
+        Returns:
+            Observation (D,) float32, reward, terminated, truncated, info.
+        """
+        observations, rewards, terminated, truncated, infos = self.batch.step_without_reset(np.asarray(action)[None])
+        info = {name: values[0] for name, values in infos.items()}
+        return observations[0], float(rewards[0]), bool(terminated[0]), bool(truncated[0]), info
+
+    def get_state(self) -> dict[str, Any]:
+        """See `LocomotionVectorEnv.get_state`."""
+        return self.batch.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """See `LocomotionVectorEnv.set_state`."""
+        self.batch.set_state(state)
+        if self.batch.generators:
+            self._np_random = self.batch.generators[0]
+
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        self.__dict__.update(attributes)
+        if self.batch.generators:
+            self._np_random = self.batch.generators[0]
+
+    def render(self) -> np.ndarray | None:
+        """Draw the body: (480, 640, 3) uint8, or `None` in human mode."""
+        images = self.batch.render()
+        return images[0] if images else None
+
+    def close(self) -> None:
+        """Free the renderer."""
+        self.batch.close()

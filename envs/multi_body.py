@@ -1,0 +1,168 @@
+"""Several bodies behind one vector interface: the rows of each body's environments, padded to the widest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+import agents
+from agents import Morphology
+from agents.errors import UserError
+from envs.vector_env import LocomotionVectorEnv
+
+
+class MultiBodyVectorEnv(gymnasium.vector.VectorEnv):
+    """The environments of several bodies, one body's after the other's.
+
+    Spaces are the largest body's. An observation row is the body's own, zeros up to the widest, and, with more than one
+    body, the body's index in the last column. Of an action row the first nu columns count. Infos and the ends of
+    episodes are as in `LocomotionVectorEnv`; `final_obs` rows are padded like observations.
+
+    Attributes:
+        body_envs: the parts, by body.
+        body_of_env: index into `body_envs` of every environment, for life. (N,) int64
+
+    Args:
+        body_envs: one batched environment a body. They are closed with this one.
+
+    Raises:
+        UserError: there are none.
+    """
+
+    def __init__(self, body_envs: Sequence[LocomotionVectorEnv]) -> None:
+        if not body_envs:
+            raise UserError("no bodies: name at least one")
+        self.body_envs = tuple(body_envs)
+        counts = [env.num_envs for env in self.body_envs]
+        self.num_envs = sum(counts)
+        self.body_of_env = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+        ends = np.cumsum(counts)
+        self._rows = tuple(slice(int(end - count), int(end)) for end, count in zip(ends, counts, strict=True))
+        self._width = max(env.layout.size for env in self.body_envs)
+        self._columns = self._width + (len(counts) > 1)
+        box = gymnasium.spaces.Box
+        self.single_observation_space = box(-np.inf, np.inf, (self._columns,), np.float32)
+        self.single_action_space = box(-1.0, 1.0, (max(env.model.nu for env in self.body_envs),), np.float32)
+        self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, self.num_envs)
+        self.metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start a new episode everywhere; environment i of an int seed takes `seed + i`, whatever its body.
+
+        Args:
+            seed: int, one seed an environment, or `None`.
+            options: not used.
+
+        Returns:
+            Observations (N, D) float32, and an empty dict.
+        """
+        if isinstance(seed, (int, np.integer)):
+            seed = [seed + i for i in range(self.num_envs)]
+        if seed is not None and len(seed) != self.num_envs:
+            raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments")
+        parts = [
+            env.reset(seed=None if seed is None else seed[rows], options=options)[0]
+            for env, rows in zip(self.body_envs, self._rows, strict=True)
+        ]
+        return self._padded(parts), {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Advance by one control step; see `LocomotionVectorEnv.step`.
+
+        Args:
+            actions: (N, widest nu).
+        """
+        results = [
+            env.step(actions[rows, : env.model.nu]) for env, rows in zip(self.body_envs, self._rows, strict=True)
+        ]
+        observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+        return (
+            self._padded(observations),
+            np.concatenate(rewards),
+            np.concatenate(terminated),
+            np.concatenate(truncated),
+            self._merged(infos),
+        )
+
+    def _padded(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        rows = np.zeros((self.num_envs, self._columns), dtype=np.float32)
+        for part, where in zip(parts, self._rows, strict=True):
+            rows[where, : part.shape[1]] = part
+        if self._columns > self._width:
+            rows[:, -1] = self.body_of_env
+        return rows
+
+    def _merged(self, infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Concatenate the arrays of the bodies; what a body lacks in this step (no episode ended) is filled up."""
+        merged: dict[str, Any] = {}
+        for key in dict.fromkeys(key for info in infos for key in info):
+            if key == "final_info":
+                merged[key] = self._merged([info.get(key, {}) for info in infos])
+            elif key == "final_obs":
+                merged[key] = self._padded([
+                    info.get(key, np.zeros((env.num_envs, env.layout.size), dtype=np.float32))
+                    for info, env in zip(infos, self.body_envs, strict=True)
+                ])  # fmt: skip
+            else:
+                merged[key] = self._concatenated(key, infos)
+        return merged
+
+    def _concatenated(self, key: str, infos: Sequence[dict[str, Any]]) -> np.ndarray:
+        like = next(info[key] for info in infos if key in info)
+        blank = "" if like.dtype == object else 0
+        return np.concatenate([
+            info.get(key, np.full(env.num_envs, blank, dtype=like.dtype))
+            for info, env in zip(infos, self.body_envs, strict=True)
+        ])  # fmt: skip
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything that the next steps depend on; keys of body k are `"k/..."`, and `rng` is a list of N."""
+        states = [env.get_state() for env in self.body_envs]
+        flat = {f"{k}/{key}": value for k, state in enumerate(states) for key, value in state.items() if key != "rng"}
+        return {**flat, "rng": [value for state in states for value in state["rng"]]}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Put back what `get_state` of an environment with the same bodies and numbers returned."""
+        for k, (env, rows) in enumerate(zip(self.body_envs, self._rows, strict=True)):
+            prefix = f"{k}/"
+            part = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+            env.set_state({**part, "rng": state["rng"][rows]})
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the environments of every body."""
+        for env in self.body_envs:
+            env.close()
+
+
+def make_vector_env(
+    bodies: Sequence[str | Morphology], num_envs: int, *, max_episode_steps: int | None = 1000, num_threads: int = 0
+) -> LocomotionVectorEnv | MultiBodyVectorEnv:
+    """Return the batched environment of one body or of several.
+
+    Args:
+        bodies: morphologies or their names, different ones.
+        num_envs: environments in all, split evenly; the first bodies take one more where it does not divide.
+        max_episode_steps: see `LocomotionVectorEnv`.
+        num_threads: see `LocomotionVectorEnv`.
+
+    Raises:
+        UserError: no body, an unknown one, one without a task, or fewer environments than bodies.
+    """
+    if not bodies:
+        raise UserError("no bodies: name at least one")
+    if num_envs < len(bodies):
+        raise UserError(f"{num_envs} environments for {len(bodies)} bodies: at least one each is needed")
+    morphologies = [agents.load(body) if isinstance(body, str) else body for body in bodies]
+    share, rest = divmod(num_envs, len(bodies))
+    parts = [
+        LocomotionVectorEnv(body, share + (k < rest), max_episode_steps=max_episode_steps, num_threads=num_threads)
+        for k, body in enumerate(morphologies)
+    ]
+    return parts[0] if len(parts) == 1 else MultiBodyVectorEnv(parts)

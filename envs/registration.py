@@ -1,0 +1,74 @@
+"""Gymnasium ids: `Snowflake/Centipede-v0` with keywords, and one id for every ready-made body that has a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+
+import agents
+from agents.centipede import make_morphology
+from envs.locomotion_env import LocomotionEnv
+from envs.vector_env import LocomotionVectorEnv
+
+NAMESPACE = "Snowflake"
+MAX_EPISODE_STEPS = 1000
+CENTIPEDE_ID = f"{NAMESPACE}/Centipede-v0"
+
+
+class RegisteredEnv(LocomotionEnv):
+    """What `gymnasium.make` builds: without a limit of its own, since `make` adds a `TimeLimit`."""
+
+    def __init__(
+        self, morphology: agents.Morphology | str, *, max_episode_steps: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(morphology, max_episode_steps=max_episode_steps, **kwargs)
+
+
+class CentipedeEnv(RegisteredEnv):
+    """A Centipede by its number of legs.
+
+    Args:
+        legs: number of legs, 3 or more.
+        crippled_legs: legs without motors.
+        kwargs: see `LocomotionEnv`.
+    """
+
+    def __init__(self, legs: int = 6, crippled_legs: Sequence[int] = (), **kwargs: Any) -> None:
+        super().__init__(make_morphology(legs, crippled_legs), **kwargs)
+
+
+class CentipedeVectorEnv(LocomotionVectorEnv):
+    """N Centipedes by their number of legs; arguments as `CentipedeEnv`, `num_envs` and those of the base class."""
+
+    def __init__(self, num_envs: int = 1, legs: int = 6, crippled_legs: Sequence[int] = (), **kwargs: Any) -> None:
+        super().__init__(make_morphology(legs, crippled_legs), num_envs, **kwargs)
+
+
+def environment_id(name: str) -> str:
+    """Return the Gymnasium id of a body: `"centipede-6-crippled"` -> `"Snowflake/Centipede-6-Crippled-v0"`."""
+    return f"{NAMESPACE}/{'-'.join(part.capitalize() for part in name.split('-'))}-v0"
+
+
+def register_environments() -> None:
+    """Register all ids with Gymnasium, once; ids that exist stay as they are."""
+    entries: dict[str, tuple[str, str, dict[str, Any]]] = {
+        CENTIPEDE_ID: ("envs.registration:CentipedeEnv", "envs.registration:CentipedeVectorEnv", {"legs": 6})
+    }
+    for name in agents.names():
+        if agents.load(name).task:
+            entries[environment_id(name)] = (
+                "envs.registration:RegisteredEnv",
+                "envs.vector_env:LocomotionVectorEnv",
+                {"morphology": name},
+            )
+    for key, (entry_point, vector_entry_point, kwargs) in entries.items():
+        if key not in gymnasium.registry:
+            gymnasium.register(
+                id=key,
+                entry_point=entry_point,
+                vector_entry_point=vector_entry_point,
+                max_episode_steps=MAX_EPISODE_STEPS,
+                kwargs=kwargs,
+            )
