@@ -1,0 +1,35 @@
+"""Range checks that the config sections share; each failure is one line naming the key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from agents.errors import UserError, nearest
+
+
+def check_range(section: str, key: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
+    """Require ``low <= value <= high`` (``low < value`` with ``open_low``); NaN never passes.
+
+    Raises:
+        UserError: The value is out of range. ``section`` is empty for a top-level key.
+    """
+    if not ((value > low if open_low else value >= low) and value <= high):
+        bracket = "(" if open_low else "["
+        raise UserError(f"{key_path(section, key)} = {value!r} is out of range: must lie in {bracket}{low}, {high}]")
+
+
+def check_choice(section: str, key: str, value: Any, choices: Iterable[str]) -> None:
+    """Require ``value`` to be one of ``choices``.
+
+    Raises:
+        UserError: It is none of them; the message names the nearest.
+    """
+    options = tuple(choices)
+    if value not in options:
+        raise UserError(f"{key_path(section, key)} = {value!r} is not a choice: {nearest(str(value), options)}")
+
+
+def key_path(section: str, key: str) -> str:
+    """Return ``"section.key"``, or ``"key"`` for a top-level key (empty ``section``)."""
+    return f"{section}.{key}" if section else key

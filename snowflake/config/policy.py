@@ -1,0 +1,49 @@
+"""Policy section of the training config: actor, critic, and what is frozen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snowflake.config.checks import check_choice, check_range
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Network of the actor and the critic. Sizes are those of NerveNet (Wang et al. 2018)."""
+
+    network: str = "nervenet"
+    """Actor network: nervenet (graph) or mlp (flat)."""
+    hidden_size: int = 64
+    """Width of node states and messages; of the hidden layers of flat networks."""
+    propagation_steps: int = 4
+    """Rounds of message passing."""
+    aggregation: str = "mean"
+    """Aggregation of messages at the receiving node: mean, sum or max."""
+    freeze: tuple[str, ...] = ()
+    """Actor components kept at their initial values (Snowflake: encoder, message, decoder)."""
+    train_node_table: bool = False
+    """Train the node-class table although the encoder is frozen (the split of the official code)."""
+    log_std: str = "per_class"
+    """Log standard deviation of the action: per_class (transfers to any body) or per_actuator (the paper's)."""
+    log_std_init: float = -1.0
+    """Initial log standard deviation."""
+    critic: str = "flat"
+    """Critic: flat (one body) or graph (any body; needed with several)."""
+    critic_readout: str = "mean"
+    """Graph critic: value from the mean or sum of node states, or from the root."""
+    freeze_critic: tuple[str, ...] = ()
+    """Critic components kept at their initial values."""
+    init: str = "independent"
+    """Initial matrices: independent, or shared_seed (all matrices of one shape equal, as the official code)."""
+    actuator_wiring: str = "correct"
+    """correct (by actuator id) or official (in node order, the official code's defect)."""
+
+    def __post_init__(self) -> None:
+        check_range("policy", "hidden_size", self.hidden_size, 2, 8192)
+        check_range("policy", "propagation_steps", self.propagation_steps, 0, 64)
+        check_choice("policy", "aggregation", self.aggregation, ("mean", "sum", "max"))
+        check_choice("policy", "log_std", self.log_std, ("per_class", "per_actuator"))
+        check_range("policy", "log_std_init", self.log_std_init, -20.0, 2.0)
+        check_choice("policy", "critic_readout", self.critic_readout, ("mean", "sum", "root"))
+        check_choice("policy", "init", self.init, ("independent", "shared_seed"))
+        check_choice("policy", "actuator_wiring", self.actuator_wiring, ("correct", "official"))

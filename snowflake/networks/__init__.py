@@ -1,0 +1,26 @@
+"""Actor and critic networks: graph (NerveNet, Snowflake) and flat (MLP)."""
+
+from snowflake.networks.base import Actor, Critic, Network
+from snowflake.networks.graph_critic import GraphCritic
+from snowflake.networks.log_std import map_log_std
+from snowflake.networks.mlp import MLP, FlatCritic, MLPActor
+from snowflake.networks.nervenet import NerveNetActor
+from snowflake.networks.normalizer import RunningNorm
+from snowflake.networks.registry import build_actor, build_critic, register_actor, register_critic
+
+__all__ = [
+    "MLP",
+    "Actor",
+    "Critic",
+    "FlatCritic",
+    "GraphCritic",
+    "MLPActor",
+    "NerveNetActor",
+    "Network",
+    "RunningNorm",
+    "build_actor",
+    "build_critic",
+    "map_log_std",
+    "register_actor",
+    "register_critic",
+]

@@ -1,0 +1,114 @@
+"""What every network is: a module in named components that serves one or several bodies."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from agents.errors import UserError, nearest
+from snowflake.config.policy import PolicyConfig
+from snowflake.graph import MorphologyGraph
+
+
+class Network(nn.Module, ABC):
+    """Base of actors and critics.
+
+    A component is an attribute of the same name, a module or a parameter; every parameter belongs to exactly one.
+    What a network learned or counted is in its `state_dict`; index arrays of the bodies are buffers outside it.
+
+    Args:
+        graphs: the bodies that it serves.
+        config: the policy section of the config.
+    """
+
+    components: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig) -> None:
+        super().__init__()
+        self.graphs = tuple(graphs)
+        self.config = config
+
+    def component_parameters(self, name: str) -> dict[str, nn.Parameter]:
+        """Return the parameters of a component by qualified name, in the order of `named_parameters`.
+
+        Raises:
+            UserError: no such component.
+        """
+        if name not in self.components:
+            raise UserError(f"{type(self).__name__} has no component {name!r}: {nearest(name, self.components)}")
+        return {key: p for key, p in self.named_parameters() if key == name or key.startswith(f"{name}.")}
+
+    @abstractmethod
+    def update_normalizer(self, obs: Tensor, k: int) -> None:
+        """Add observations to the running statistics of the inputs.
+
+        Args:
+            obs: (M, D_k or wider) float32; extra columns on the right are ignored.
+            k: which of `graphs` they come from.
+        """
+
+
+class Actor(Network):
+    """Maps observations to a diagonal Gaussian over actions."""
+
+    @abstractmethod
+    def distribution(self, obs: Tensor, k: int = 0) -> tuple[Tensor, Tensor]:
+        """Return the distribution of actions.
+
+        Args:
+            obs: (N, D_k or wider) float32; extra columns on the right are ignored.
+            k: which of `graphs` they come from.
+
+        Returns:
+            Mean (N, A_k) and log standard deviation (A_k,), in actuator order, in units of the action space [-1, 1].
+        """
+
+
+class Critic(Network):
+    """Maps observations to state values."""
+
+    @abstractmethod
+    def value(self, obs: Tensor, k: int = 0) -> Tensor:
+        """Return the expected discounted return (N,) of observations (N, D_k or wider) of body k."""
+
+
+def single_graph(graphs: Sequence[MorphologyGraph], what: str, instead: str) -> MorphologyGraph:
+    """Return the only graph.
+
+    Raises:
+        UserError: there are several, which `what` cannot serve; `instead` tells what can.
+    """
+    if len(graphs) != 1:
+        raise UserError(f"{what} serves one body, not {', '.join(graph.name for graph in graphs)}: {instead}")
+    return graphs[0]
+
+
+def check_same_space(graphs: Sequence[MorphologyGraph]) -> MorphologyGraph:
+    """Return the first graph, after checking that one set of weights fits all.
+
+    Raises:
+        UserError: feature sets, node classes or input widths differ.
+    """
+    first = graphs[0]
+    for other in graphs[1:]:
+        for what, mine, theirs in (
+            ("feature sets", first.feature_set, other.feature_set),
+            ("node classes", first.vocabulary, other.vocabulary),
+            ("root input widths", len(first.root_columns), len(other.root_columns)),
+            ("joint input widths", first.joint_columns.shape[1], other.joint_columns.shape[1]),
+        ):
+            if mine != theirs:
+                raise UserError(
+                    f"{first.name} and {other.name} cannot share a policy, their {what} differ ({mine} and {theirs}): "
+                    "train them separately"
+                )
+    return first
+
+
+def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
+    """Return an `nn.Linear` with uninitialised weights: the usual constructor would draw from the global generator."""
+    return cast(nn.Linear, torch.nn.utils.skip_init(nn.Linear, in_features, out_features, bias=bias))

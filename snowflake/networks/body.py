@@ -1,0 +1,84 @@
+"""The index arrays of one body, as buffers that follow the module to its device and stay out of its state dict."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from snowflake.config.policy import PolicyConfig
+from snowflake.graph import MorphologyGraph
+
+
+class BodyIndices(nn.Module):
+    """Gathers the inputs of a body's nodes from observations, and aggregates messages along its edges.
+
+    Args:
+        graph: the body.
+        config: for the kind of aggregation and the order of the outputs.
+
+    Attributes:
+        node_class: (V,) int64.
+        joint_class: the same without the root. (V - 1,) int64
+        output_node: node whose output is an actuator's action. (A,) int64
+        output_class: class of the joint that an actuator drives. (A,) int64
+    """
+
+    node_class: Tensor
+    joint_class: Tensor
+    output_node: Tensor
+    output_class: Tensor
+    root_columns: Tensor
+    joint_columns: Tensor
+    adjacency: Tensor
+    neighbours: Tensor
+
+    def __init__(self, graph: MorphologyGraph, config: PolicyConfig) -> None:
+        super().__init__()
+        self.num_joints, self.joint_features = graph.joint_columns.shape
+        # The official code hands the outputs to the actuators in node order, which is not actuator order.
+        official = config.actuator_wiring == "official"
+        output_node = np.sort(graph.output_node) if official else graph.output_node
+        self._index("node_class", graph.node_class)
+        self._index("joint_class", graph.node_class[1:])
+        self._index("output_node", output_node)
+        self._index("output_class", graph.node_class[graph.output_node])
+        self._index("root_columns", graph.root_columns)
+        self._index("joint_columns", graph.joint_columns.reshape(-1))
+        self.aggregation = config.aggregation
+        if config.aggregation == "max":
+            self._index("neighbours", neighbour_lists(graph))
+        else:
+            matrix = torch.tensor(adjacency(graph, mean=config.aggregation == "mean"), dtype=torch.float32)
+            self.register_buffer("adjacency", matrix, persistent=False)
+
+    def _index(self, name: str, value: np.ndarray) -> None:
+        self.register_buffer(name, torch.tensor(value, dtype=torch.int64), persistent=False)
+
+    def gather(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the inputs of the root (N, F_root) and of the joints (N, V - 1, F_joint) from obs (N, D or wider)."""
+        joint = obs.index_select(1, self.joint_columns).view(len(obs), self.num_joints, self.joint_features)
+        return obs.index_select(1, self.root_columns), joint
+
+    def aggregate(self, messages: Tensor) -> Tensor:
+        """Return the mean, sum or maximum over every node's neighbours of their messages. (V, N, H) -> (V, N, H)."""
+        if self.aggregation == "max":
+            return messages[self.neighbours].amax(dim=1)
+        return (self.adjacency @ messages.flatten(1)).view_as(messages)
+
+
+def adjacency(graph: MorphologyGraph, *, mean: bool) -> np.ndarray:
+    """Return the matrix (V, V) float64 that sums, or averages, over the senders (columns) of each receiver (rows)."""
+    matrix = np.zeros((graph.num_nodes, graph.num_nodes))
+    np.add.at(matrix, (graph.edge_index[1], graph.edge_index[0]), 1.0)
+    return matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1.0) if mean else matrix
+
+
+def neighbour_lists(graph: MorphologyGraph) -> np.ndarray:
+    """Return the senders of each receiver, short lists filled up with their first entry. (V, max degree) int64.
+
+    Every node of a morphology graph has a neighbour; a repeated entry does not change a maximum.
+    """
+    senders = [graph.edge_index[0, graph.edge_index[1] == node] for node in range(graph.num_nodes)]
+    width = max(len(row) for row in senders)
+    return np.stack([np.concatenate([row, np.repeat(row[:1], width - len(row))]) for row in senders])

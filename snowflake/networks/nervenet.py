@@ -1,0 +1,206 @@
+"""NerveNet (Wang et al. 2018): encoder, rounds of messages along the body's graph, decoder at the actuated joints.
+
+Snowflake (Blake et al. 2021) is this network with encoder, message and decoder frozen. Node states are dense tensors
+(V, N, H) of V nodes, N observations, H features: node-major, so that the root and the joints, which have weights of
+their own, are contiguous slices, and the mean over neighbours is one matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from snowflake.config.policy import PolicyConfig
+from snowflake.graph import MorphologyGraph
+from snowflake.networks.activation import tanh
+from snowflake.networks.base import Actor, Network, check_same_space, linear
+from snowflake.networks.body import BodyIndices
+from snowflake.networks.init import Initializer
+from snowflake.networks.log_std import initial_log_std
+from snowflake.networks.mlp import MLP
+from snowflake.networks.normalizer import RunningNorm
+from snowflake.networks.registry import register_actor
+
+
+class NodeNormalizer(nn.Module):
+    """Normaliser of node inputs: statistics per node class and feature, so that they fit every body of a vocabulary."""
+
+    def __init__(self, num_classes: int, root_features: int, joint_features: int) -> None:
+        super().__init__()
+        self.root = RunningNorm(1, root_features)
+        self.joint = RunningNorm(num_classes, joint_features)
+
+
+class Encoder(nn.Module):
+    """First node states, [row of the node-class table; tanh of a linear map of the inputs, one map per node type].
+
+    Args:
+        num_classes: rows of the table.
+        root_features: inputs of the root, F_root.
+        joint_features: inputs of a joint, F_joint.
+        hidden_size: H; the table takes the first H // 2 features.
+        init: fills the weights.
+
+    Shapes:
+        (N, F_root), (N, V - 1, F_joint), (V,) -> (V, N, H)
+    """
+
+    def __init__(
+        self, num_classes: int, root_features: int, joint_features: int, hidden_size: int, init: Initializer
+    ) -> None:
+        super().__init__()
+        table_width = hidden_size // 2
+        self.table = nn.Parameter(torch.empty(num_classes, table_width))
+        self.root = linear(root_features, hidden_size - table_width)
+        self.joint = linear(joint_features, hidden_size - table_width)
+        init.table(self.table)
+        init.orthogonal(self.root)
+        init.orthogonal(self.joint)
+
+    def forward(self, root: Tensor, joint: Tensor, node_class: Tensor) -> Tensor:
+        """Encode normalised inputs."""
+        inputs = tanh(torch.cat([self.root(root)[None], self.joint(joint.transpose(0, 1))]))  # (V, N, H - H // 2)
+        rows = self.table.index_select(0, node_class)[:, None, :].expand(-1, len(root), -1)  # (V, N, H // 2)
+        return torch.cat([rows, inputs], dim=-1)
+
+
+class GRUUpdate(nn.Module):
+    """Gated recurrent update of a state h by a message m, in the form of Cho et al. (2014).
+
+    z = sigmoid(Wz m + Uz h + bz), r = sigmoid(Wr m + Ur h + br), u = tanh(Wu m + Uu (r * h) + bu),
+    h' = z * h + (1 - z) * u: the reset gate acts before the product, which `torch.nn.GRUCell` does after.
+
+    Args:
+        size: H, of states and of messages.
+        init: fills the weights; every one of the six matrices is orthogonal.
+
+    Shapes:
+        (..., H), (..., H) -> (..., H)
+    """
+
+    def __init__(self, size: int, init: Initializer) -> None:
+        super().__init__()
+        self.message = linear(size, 3 * size)  # Wz, Wr, Wu and the biases
+        self.gates = linear(size, 2 * size, bias=False)  # Uz, Ur
+        self.candidate = linear(size, size, bias=False)  # Uu
+        for layer, blocks in ((self.message, 3), (self.gates, 2), (self.candidate, 1)):
+            init.orthogonal(layer, blocks=blocks, bias=0.0)
+
+    def forward(self, message: Tensor, state: Tensor) -> Tensor:
+        """Return the new state."""
+        size = state.shape[-1]
+        # `split`, not slices: its backward is one concatenation, that of two slices two zero fills and a sum.
+        gates, candidate = self.message(message).split([2 * size, size], dim=-1)
+        keep, reset = torch.sigmoid(gates + self.gates(state)).chunk(2, dim=-1)
+        candidate = tanh(candidate + self.candidate(reset * state))
+        return torch.lerp(candidate, state, keep)
+
+
+class NodeUpdate(nn.Module):
+    """The update functions, one for the root and one for all joints, shared by all rounds.
+
+    Shapes:
+        (V, N, H), (V, N, H) -> (V, N, H)
+    """
+
+    def __init__(self, size: int, init: Initializer) -> None:
+        super().__init__()
+        self.root = GRUUpdate(size, init)
+        self.joint = GRUUpdate(size, init)
+
+    def forward(self, message: Tensor, state: Tensor) -> Tensor:
+        """Return the new states."""
+        sections = [1, len(state) - 1]
+        root_message, joint_message = message.split(sections)
+        root_state, joint_state = state.split(sections)
+        return torch.cat([self.root(root_message, root_state), self.joint(joint_message, joint_state)])
+
+
+class GraphNetwork(Network):
+    """Encoder, messages and updates: everything before the read-out, which actor and critic add.
+
+    Args:
+        graphs: the bodies; they share the weights, so feature set and vocabulary must be the same.
+        config: the policy section of the config.
+        init: fills the weights.
+
+    Raises:
+        UserError: bodies that cannot share weights.
+    """
+
+    def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, init: Initializer) -> None:
+        super().__init__(graphs, config)
+        first, size = check_same_space(self.graphs), config.hidden_size
+        num_classes, root, joint = len(first.vocabulary), len(first.root_columns), first.joint_columns.shape[1]
+        self.bodies = nn.ModuleList(BodyIndices(graph, config) for graph in self.graphs)
+        self.normalizer = NodeNormalizer(num_classes, root, joint)
+        self.encoder = Encoder(num_classes, root, joint, size, init)
+        self.message = MLP((size,) * 4, final_tanh=True)
+        self.update = NodeUpdate(size, init)
+        self.decoder = MLP((size, size, size, 1), final_tanh=False)
+        for layer in (*self.message.linears(), *self.decoder.linears()):
+            init.orthogonal(layer)
+
+    def body(self, k: int) -> BodyIndices:
+        """Return the index arrays of body k."""
+        return cast(BodyIndices, self.bodies[k])
+
+    def encode(self, obs: Tensor, k: int) -> Tensor:
+        """Return the first node states (V, N, H) of observations (N, D_k or wider) of body k."""
+        body = self.body(k)
+        root, joint = body.gather(obs)
+        root = self.normalizer.root(root)
+        joint = self.normalizer.joint(joint, body.joint_class)
+        return self.encoder(root, joint, body.node_class)
+
+    def propagate(self, states: Tensor, k: int) -> Tensor:
+        """Return the states (V, N, H) of body k after all rounds of messages.
+
+        A message depends on its sender only, so it is computed once per node, not once per edge.
+        """
+        body = self.body(k)
+        for _ in range(self.config.propagation_steps):
+            states = self.update(body.aggregate(self.message(states)), states)
+        return states
+
+    def update_normalizer(self, obs: Tensor, k: int = 0) -> None:
+        """See `Network.update_normalizer`."""
+        body = self.body(k)
+        root, joint = body.gather(obs)
+        self.normalizer.root.update(root)
+        self.normalizer.joint.update(joint, body.joint_class)
+
+
+@register_actor("nervenet")
+class NerveNetActor(GraphNetwork, Actor):
+    """The graph policy: the decoder turns the last state of every actuated joint into the mean of its action.
+
+    Its state dict does not depend on the body (unless `log_std` is `per_actuator`), so it loads into the actor of any
+    other body of the same feature set and vocabulary.
+
+    Args:
+        graphs: the bodies.
+        config: the policy section of the config.
+        generator: source of the initial weights.
+
+    Raises:
+        UserError: bodies that cannot share weights; `per_actuator` log-std with several bodies.
+    """
+
+    components: ClassVar[tuple[str, ...]] = ("encoder", "message", "update", "decoder", "log_std")
+
+    def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, generator: torch.Generator) -> None:
+        super().__init__(graphs, config, Initializer(config.init, generator))
+        self.log_std = nn.Parameter(initial_log_std(self.graphs, config))
+
+    def distribution(self, obs: Tensor, k: int = 0) -> tuple[Tensor, Tensor]:
+        """See `Actor.distribution`."""
+        body = self.body(k)
+        outputs = self.propagate(self.encode(obs, k), k).index_select(0, body.output_node)  # (A, N, H)
+        mean = self.decoder(outputs).squeeze(-1).t().contiguous()  # (N, A)
+        if self.config.log_std == "per_actuator":
+            return mean, self.log_std
+        return mean, self.log_std.index_select(0, body.output_class)
