@@ -1,0 +1,139 @@
+"""``snowflake evaluate``: measure a trained policy on its own bodies; the flags and the ending of ``transfer`` too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from agents.errors import UserError
+from snowflake.cli.parsing import parse
+
+if TYPE_CHECKING:
+    from snowflake.evaluation.results import Result
+    from snowflake.run import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationFlags:
+    """Flags of every command that measures a trained policy."""
+
+    run: Annotated[Positional[str], arg(metavar="RUN")]
+    """Run folder, or pretrained:NAME for a policy that ships with the package."""
+    checkpoint: Annotated[
+        str | None, arg(metavar="best|last|STEP", help_behavior_hint="(default: best, else last)")
+    ] = None
+    """Which checkpoint."""
+    episodes: int = 20
+    """Episodes per body and way to act."""
+    seed: int = 1000
+    """Seed of the first start state; every way to act starts from SEED, SEED + 1, ..."""
+    num_threads: int = 0
+    """Threads of physics and torch; 0 takes the run's setting, or every core that the process may use."""
+    output: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: the run folder)")] = None
+    """Folder of the results."""
+    json: bool = False
+    """Print the JSON instead of the tables."""
+
+    def __post_init__(self) -> None:
+        if self.checkpoint not in (None, "best", "last") and not str(self.checkpoint).isdigit():
+            raise UserError(f"--checkpoint {self.checkpoint}: write best, last or a number of steps")
+        for flag, value, low, high in (
+            ("episodes", self.episodes, 1, 100_000),
+            ("seed", self.seed, 0, 2**31 - 1),
+            ("num-threads", self.num_threads, 0, 1024),
+        ):
+            if not low <= value <= high:
+                raise UserError(f"--{flag} {value}: must lie between {low} and {high}")
+        if self.output is not None and self.output.exists() and not self.output.is_dir():
+            raise UserError(f"--output {self.output}: is a file, name a folder")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateFlags(EvaluationFlags):
+    """Measure a trained policy, beside zero action and random play, on the bodies it was trained on."""
+
+    agents: Annotated[
+        tuple[str, ...],
+        arg(aliases=("--model",), metavar="NAME [NAME ...]", help_behavior_hint="(default: the run's own)"),
+    ] = ()
+    """Bodies; one that the run was not trained on is played zero-shot."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    flags = parse(EvaluateFlags, argv, "snowflake evaluate")
+    from snowflake.evaluation.bodies import load_bodies
+
+    bodies = load_bodies(flags.agents) or None
+    run = open_run(flags)
+    from snowflake.evaluation.report import evaluate_run
+
+    with progress() as told:
+        result = evaluate_run(
+            run,
+            flags.checkpoint,
+            episodes=flags.episodes,
+            seed=flags.seed,
+            agents=bodies,
+            num_threads=flags.num_threads or run.config.env.num_threads,
+            command=shlex.join(["snowflake", "evaluate", *argv]),
+            told=told,
+        )
+    finish(result, run, flags)
+    return 0
+
+
+def open_run(flags: EvaluationFlags) -> Run:
+    """Open the run and check that the checkpoint is there, before torch is imported; then set torch's threads.
+
+    Raises:
+        UserError: There is no such run or checkpoint.
+    """
+    from envs.physics import available_cores
+    from snowflake.run import Run
+
+    run = Run.open(flags.run)
+    run.find_checkpoint(flags.checkpoint)
+    import torch
+
+    # The same number as in training: with another one, sums may round differently and results differ in the last bits.
+    torch.set_num_threads(flags.num_threads or run.config.torch_threads or available_cores())
+    return run
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[str, str, int, int], None] | None]:
+    """Yield a function that shows on a terminal which episodes are running; None elsewhere."""
+    from rich.console import Console
+
+    console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        yield None
+        return
+    with console.status("loading") as status:
+        yield lambda body, way, step, ended: status.update(f"{body}, {way}: step {step}, {ended} episodes ended")
+
+
+def finish(result: Result, run: Run, flags: EvaluationFlags) -> None:
+    """Write the files, then print the tables (or the JSON) and where the files are."""
+    from snowflake.evaluation.files import to_json
+    from snowflake.evaluation.report import write_result
+    from snowflake.evaluation.tables import print_result
+
+    paths, note = write_result(result, run, flags.output)
+    if flags.json:
+        sys.stdout.write(to_json(result))
+    else:
+        print_result(result)
+    # Kept off standard output, which with --json is to hold JSON alone.
+    if note is not None:
+        print(note, file=sys.stderr)
+    print(f"wrote {paths[0].parent}{os.sep}{result.kind}.json, .csv and .png", file=sys.stderr)

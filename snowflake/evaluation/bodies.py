@@ -1,0 +1,23 @@
+"""Bodies to evaluate on, by name; imports no torch, so that a misspelt name is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agents import Morphology, UserError, load
+
+
+def load_bodies(names: Sequence[str]) -> tuple[Morphology, ...]:
+    """Load bodies, each once, in the order given.
+
+    Args:
+        names: Names of bodies.
+
+    Raises:
+        UserError: A body is unknown or has no task yet.
+    """
+    bodies = {body.name: body for body in map(load, names)}
+    for body in bodies.values():
+        if not body.task:
+            raise UserError(f"body {body.name!r} has no task yet: choose one of a family that has, like centipede-8")
+    return tuple(bodies.values())
