@@ -1,0 +1,66 @@
+"""Files that are either the old one or the new one, never half of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write ``content`` under a temporary name beside ``path``, sync it, then rename."""
+    data = content.encode() if isinstance(content, str) else content
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path of the same suffix; on success it takes the place of the file ``path``."""
+    handle, name = tempfile.mkstemp(prefix=".tmp-", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _sync(temporary)
+        os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide results from other users
+        os.replace(temporary, path)
+        _sync(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside ``path``; on success it is renamed to ``path``, which must not exist."""
+    temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=path.parent))
+    try:
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                _sync(file)
+        os.chmod(temporary, 0o755)
+        os.rename(temporary, path)
+        _sync(path.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def dump_json(value: Any) -> str:
+    """JSON text with a trailing newline, as every file of a run folder uses it."""
+    return json.dumps(value, indent=1) + "\n"
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,280 @@
+"""Actor and critic for one or several bodies, as a Stable-Baselines3 ``ActorCriticPolicy``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch.nn import functional as F
+
+from agents.errors import UserError
+from snowflake.config import PolicyConfig
+from snowflake.freezing import freeze, trainable_parameters
+from snowflake.graph import MorphologyGraph
+from snowflake.networks import build_actor, build_critic, map_log_std
+
+State = dict[str, torch.Tensor]
+"""Memory carried between steps, ``(n_envs, ...)`` tensors; empty for memoryless policies."""
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def spaces_for(graphs: Sequence[MorphologyGraph]) -> tuple[spaces.Box, spaces.Box]:
+    """Observation and action space shared by ``graphs``.
+
+    The widest body's, and with several bodies one more observation column on the right, the body's index.
+    """
+    obs_dim = max(g.obs_dim for g in graphs) + (len(graphs) > 1)
+    act_dim = max(g.act_dim for g in graphs)
+    return (
+        spaces.Box(-np.inf, np.inf, (obs_dim,), np.float32),
+        spaces.Box(-1.0, 1.0, (act_dim,), np.float32),
+    )
+
+
+class GraphActorCriticPolicy(ActorCriticPolicy):
+    """Diagonal Gaussian policy over the actuators of one or several bodies.
+
+    ``actor`` holds all that acting needs (weights, log standard deviation, observation statistics) and fits any
+    body of the same feature set; ``critic`` belongs to training. The two have an optimiser each, which hold
+    trainable parameters only (Snowflake, Blake et al. 2021).
+
+    Args:
+        observation_space: Box ``(D,)``; with several bodies the last column is the index of the body.
+        action_space: Box ``(A,)``, the largest body's; columns beyond a body's own actuators are ignored.
+        lr_schedule: actor's step size as a function of the remaining progress, 1 to 0.
+        graphs: morphology graph of each body.
+        config: networks, freezing, log standard deviation.
+        seed: seed of the initial weights.
+        critic_learning_rate: the critic's Adam step size.
+        use_sde: Stable-Baselines3 passes it; must be False.
+
+    Shapes:
+        observations ``(N, D)`` float32, actions ``(N, A)``, values and log-probabilities ``(N,)``.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        lr_schedule: Any,
+        *,
+        graphs: Sequence[MorphologyGraph],
+        config: PolicyConfig,
+        seed: int = 0,
+        critic_learning_rate: float = 3e-4,
+        use_sde: bool = False,
+    ) -> None:
+        if use_sde:
+            raise UserError("use_sde is not supported: the policy is a diagonal Gaussian")
+        self.graphs = tuple(graphs)
+        self.config = config
+        self.seed = seed
+        self.critic_learning_rate = critic_learning_rate
+        super().__init__(observation_space, action_space, lr_schedule, optimizer_kwargs={"eps": 1e-8})
+
+    def _build(self, lr_schedule: Any) -> None:
+        """Create actor, critic and their optimisers (the one method that SB3's constructor leaves to us)."""
+        generator = torch.Generator().manual_seed(self.seed)
+        self.actor = build_actor(self.graphs, self.config, generator)
+        self.critic = build_critic(self.graphs, self.config, generator)
+        freeze(self.actor, self.config.freeze)
+        freeze(self.critic, self.config.freeze_critic)
+        mask = torch.zeros(len(self.graphs), self.action_space.shape[0])
+        for k, graph in enumerate(self.graphs):
+            mask[k, : graph.act_dim] = 1.0
+        self.register_buffer("action_mask", mask, persistent=False)  # (bodies, A)
+        self.optimizer = torch.optim.Adam(trainable_parameters(self.actor), lr=lr_schedule(1), **self.optimizer_kwargs)
+        critic_parameters = trainable_parameters(self.critic)
+        # Adam refuses an empty list, and a critic may be frozen whole.
+        self.critic_optimizer = (
+            torch.optim.Adam(critic_parameters, lr=self.critic_learning_rate, eps=1e-5) if critic_parameters else None
+        )
+
+    # --- distribution -------------------------------------------------------------------------------------------
+
+    def body_index(self, obs: torch.Tensor) -> torch.Tensor:
+        """Index of the body of each row: the last column with several bodies, else 0. ``(N,)`` int64."""
+        if len(self.graphs) == 1:
+            return torch.zeros(obs.shape[0], dtype=torch.long, device=obs.device)
+        return obs[:, -1].long()
+
+    def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Mean, log standard deviation and mask of real actuators, each ``(N, A)``; padded entries are 0."""
+        if len(self.graphs) == 1:
+            mean, log_std = self.actor.distribution(obs, 0)
+            return mean, log_std.expand_as(mean), self.action_mask[0].expand_as(mean)
+        body = self.body_index(obs)
+        rows, means, log_stds = [], [], []
+        width = self.action_mask.shape[1]
+        for k, graph in enumerate(self.graphs):
+            row = torch.nonzero(body == k)[:, 0]
+            if len(row):
+                mean, log_std = self.actor.distribution(obs[row], k)
+                pad = (0, width - graph.act_dim)
+                rows.append(row)
+                means.append(F.pad(mean, pad))
+                log_stds.append(F.pad(log_std.expand_as(mean), pad))
+        back = torch.argsort(torch.cat(rows))
+        return torch.cat(means)[back], torch.cat(log_stds)[back], self.action_mask[body]
+
+    @staticmethod
+    def log_prob(actions: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Log-density of ``actions`` under the diagonal Gaussian, summed over real actuators. ``(N,)``."""
+        z = (actions - mean) * torch.exp(-log_std)
+        return (-(0.5 * z * z + log_std + _LOG_SQRT_2PI) * mask).sum(-1)
+
+    @staticmethod
+    def entropy(log_std: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Entropy of the diagonal Gaussian in nats, summed over real actuators. ``(N,)``."""
+        return ((log_std + 0.5 + _LOG_SQRT_2PI) * mask).sum(-1)
+
+    # --- acting and evaluating ----------------------------------------------------------------------------------
+
+    def act(
+        self,
+        obs: torch.Tensor,
+        state: State | None = None,
+        episode_start: torch.Tensor | None = None,
+        *,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+        with_value: bool = True,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, State]:
+        """One inference call for all environments.
+
+        Args:
+            obs: ``(N, D)`` float32.
+            state: memory of the policy; this class has none and returns it unchanged.
+            episode_start: ``(N,)`` bool, rows whose memory is to be cleared.
+            deterministic: take the mean instead of a sample.
+            generator: source of the samples; the global one if None.
+            with_value: also compute the value.
+
+        Returns:
+            Actions ``(N, A)`` (unclipped), values ``(N,)`` or None, log-probabilities ``(N,)``, state.
+        """
+        mean, log_std, mask = self.distribution(obs)
+        actions = mean
+        if not deterministic:
+            noise = torch.empty_like(mean).normal_(generator=generator)
+            actions = mean + noise * torch.exp(log_std) * mask
+        values = self.predict_values(obs) if with_value else None
+        return actions, values, self.log_prob(actions, mean, log_std, mask), state or {}
+
+    def predict_values(self, obs: torch.Tensor) -> torch.Tensor:
+        """Value of each observation, ``(N,)``."""
+        if len(self.graphs) == 1:
+            return self.critic.value(obs, 0)
+        body = self.body_index(obs)
+        rows, values = [], []
+        for k in range(len(self.graphs)):
+            row = torch.nonzero(body == k)[:, 0]
+            if len(row):
+                rows.append(row)
+                values.append(self.critic.value(obs[row], k))
+        return torch.cat(values)[torch.argsort(torch.cat(rows))]
+
+    def action_log_prob(self, obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probability and entropy of ``actions`` (actor only), each ``(N,)``."""
+        mean, log_std, mask = self.distribution(obs)
+        return self.log_prob(actions, mean, log_std, mask), self.entropy(log_std, mask)
+
+    def evaluate_actions(
+        self, obs: torch.Tensor, actions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Values, log-probabilities and entropies, each ``(N,)`` (SB3's signature)."""
+        log_prob, entropy = self.action_log_prob(obs, actions)
+        return self.predict_values(obs), log_prob, entropy
+
+    def forward(
+        self, obs: torch.Tensor, deterministic: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Actions, values and log-probabilities (SB3's signature)."""
+        actions, values, log_prob, _ = self.act(obs, deterministic=deterministic)
+        assert values is not None
+        return actions, values, log_prob
+
+    def _predict(self, observation: torch.Tensor, deterministic: bool = False) -> torch.Tensor:
+        return self.act(observation, deterministic=deterministic, with_value=False)[0]
+
+    @torch.no_grad()
+    def update_normalizers(self, obs: torch.Tensor) -> None:
+        """Add observations ``(N, D)`` to the running statistics of actor and critic."""
+        body = self.body_index(obs)
+        for k in range(len(self.graphs)):
+            rows = obs if len(self.graphs) == 1 else obs[body == k]
+            if len(rows):
+                self.actor.update_normalizer(rows, k)
+                self.critic.update_normalizer(rows, k)
+
+    # --- other bodies -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def for_graphs(
+        cls, graphs: Sequence[MorphologyGraph], config: PolicyConfig, *, seed: int = 0
+    ) -> GraphActorCriticPolicy:
+        """A fresh policy for ``graphs``, outside any training."""
+        observation_space, action_space = spaces_for(graphs)
+        return cls(observation_space, action_space, lambda _: 0.0, graphs=graphs, config=config, seed=seed)
+
+    def for_bodies(self, graphs: Sequence[MorphologyGraph]) -> GraphActorCriticPolicy:
+        """This actor on other bodies, without retraining (zero-shot). The critic is left behind (a fresh one).
+
+        Raises:
+            UserError: the bodies have another feature set or node vocabulary, or the actor is bound to its body.
+        """
+        source = self.graphs[0]
+        if self.config.network == "mlp":
+            raise UserError(
+                f"the mlp policy is bound to its body {source.name!r}: train a graph policy (--method snowflake or "
+                "nervenet) to transfer"
+            )
+        for graph in graphs:
+            check_compatible(source, graph)
+        config = self.config
+        policy = GraphActorCriticPolicy.for_graphs(graphs, _with_graph_critic(config, len(graphs)), seed=self.seed)
+        state = self.actor.state_dict()
+        if config.log_std == "per_actuator":
+            state = map_log_std(state, source, graphs[0])
+        policy.actor.load_state_dict(state, strict=True)
+        return policy.to(self.device)
+
+    def load_actor(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Load an actor's ``state_dict`` strictly.
+
+        Raises:
+            UserError: names or shapes differ: the checkpoint is of another node type or network.
+        """
+        try:
+            self.actor.load_state_dict(dict(state), strict=True)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"the checkpoint's actor does not fit body {self.graphs[0].name!r}: {reason}") from error
+
+
+def check_compatible(source: MorphologyGraph, target: MorphologyGraph) -> None:
+    """Require that an actor of ``source`` fits ``target``: same feature set, node vocabulary and feature widths."""
+    if source.feature_set != target.feature_set or source.vocabulary != target.vocabulary:
+        raise UserError(
+            f"a policy of {source.name!r} has node types {', '.join(source.vocabulary)}; body {target.name!r} has "
+            f"{', '.join(target.vocabulary)}: choose a body of the same family"
+        )
+    widths = [(len(g.root_columns), g.joint_columns.shape[1]) for g in (source, target)]
+    if widths[0] != widths[1]:
+        raise UserError(
+            f"a policy of {source.name!r} reads {widths[0][0]} root and {widths[0][1]} joint features; body "
+            f"{target.name!r} has {widths[1][0]} and {widths[1][1]}: choose a body of the same family"
+        )
+
+
+def _with_graph_critic(config: PolicyConfig, bodies: int) -> PolicyConfig:
+    """The config with a critic that can serve ``bodies`` bodies."""
+    import dataclasses
+
+    return dataclasses.replace(config, critic="graph", freeze_critic=()) if bodies > 1 else config

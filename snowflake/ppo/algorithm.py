@@ -1,0 +1,253 @@
+"""PPO on graph policies: Stable-Baselines3's algorithm with an inner loop on tensors."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+
+from agents.errors import UserError
+from snowflake.config import TrainConfig
+from snowflake.freezing import rows as component_rows
+from snowflake.graph import MorphologyGraph
+from snowflake.policy import GraphActorCriticPolicy
+from snowflake.ppo.buffer import ReturnScaler, RolloutBuffer
+from snowflake.ppo.update import PPOUpdate, UpdateSettings
+from snowflake.ppo.vec_env import LocomotionVecEnv
+
+
+class SnowflakePPO(PPO):
+    """Proximal policy optimisation (Schulman et al. 2017) with SB3's constructor, ``learn``, callbacks and tags.
+
+    What differs from SB3: the buffer lives on the training device; the environment gets the action as sampled (the
+    control cost charges it, only what reaches ``ctrl`` is clipped); time limits are bootstrapped in one call; actor
+    and critic have their own optimisers, so ``vf_coef`` has no effect; the actor's gradient is clipped alone;
+    advantages are standardised once a batch and per body; every draw comes from this object's own generators;
+    metrics of an iteration are written when it ends; ``save`` and ``load`` run no pickle.
+
+    Args:
+        policy: :class:`~snowflake.policy.GraphActorCriticPolicy` or a subclass.
+        env: :class:`~snowflake.ppo.vec_env.LocomotionVecEnv`.
+        timelimit_bootstrap: add the value of the last observation where an episode was truncated.
+        scale_returns: divide rewards by the running standard deviation of the discounted return.
+        **kwargs: SB3's, see :class:`stable_baselines3.PPO`.
+    """
+
+    policy: GraphActorCriticPolicy  # type: ignore[assignment]
+    rollout_buffer: RolloutBuffer  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        policy: type[GraphActorCriticPolicy],
+        env: LocomotionVecEnv,
+        *args: Any,
+        timelimit_bootstrap: bool = True,
+        scale_returns: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self.timelimit_bootstrap = timelimit_bootstrap
+        kwargs.setdefault("rollout_buffer_class", RolloutBuffer)
+        kwargs.setdefault("rollout_buffer_kwargs", {"body_of_env": env.body_of_env})
+        super().__init__(policy, env, *args, **kwargs)
+        seed = 0 if self.seed is None else self.seed
+        self.action_generator = torch.Generator(self.device).manual_seed(seed + 1)
+        self.minibatch_generator = torch.Generator().manual_seed(seed + 2)
+        self.return_scaler = ReturnScaler(env.num_envs, self.gamma) if scale_returns else None
+        self.body_episodes: dict[str, deque[tuple[float, int]]] = {
+            name: deque(maxlen=self._stats_window_size) for name in env.body_names
+        }
+        self.unstable_resets = 0
+        self.iteration = 0
+        self.milestones: dict[str, float] = {}
+        self._rollout_statistics: dict[str, float] = {}
+
+    @classmethod
+    def from_config(
+        cls, config: TrainConfig, env: LocomotionVecEnv, graphs: tuple[MorphologyGraph, ...]
+    ) -> SnowflakePPO:
+        """The algorithm that ``config`` describes, on ``env`` with one graph per body."""
+        ppo = config.ppo
+        rate = ppo.learning_rate
+        schedule = (lambda left: rate * left) if ppo.learning_rate_schedule == "linear" else (lambda _: rate)
+        batch = ppo.n_steps * env.num_envs
+        if ppo.batch_size > batch:
+            raise UserError(
+                f"ppo.batch_size = {ppo.batch_size} exceeds the rollout of {batch} transitions "
+                f"(n_steps {ppo.n_steps} x n_envs {env.num_envs}): lower batch_size or raise n_steps"
+            )
+        return cls(
+            GraphActorCriticPolicy,
+            env,
+            learning_rate=schedule,
+            n_steps=ppo.n_steps,
+            batch_size=ppo.batch_size,
+            n_epochs=ppo.n_epochs,
+            gamma=ppo.gamma,
+            gae_lambda=ppo.gae_lambda,
+            clip_range=ppo.clip_range,
+            ent_coef=ppo.ent_coef,
+            max_grad_norm=ppo.max_grad_norm,
+            target_kl=ppo.target_kl,
+            timelimit_bootstrap=ppo.timelimit_bootstrap,
+            scale_returns=ppo.scale_returns,
+            seed=config.seed,
+            device="cpu" if config.device == "auto" else config.device,
+            policy_kwargs={
+                "graphs": graphs,
+                "config": config.policy,
+                "seed": config.seed,
+                "critic_learning_rate": ppo.critic_learning_rate,
+            },
+        )
+
+    # --- rollout ------------------------------------------------------------------------------------------------
+
+    def collect_rollouts(
+        self, env: LocomotionVecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+    ) -> bool:
+        """Fill the buffer with ``n_rollout_steps`` steps of every environment. False if a callback stops it."""
+        self.policy.set_training_mode(False)
+        rollout_buffer.reset()
+        callback.on_rollout_start()
+        seconds = {"physics": 0.0, "inference": 0.0}
+        sums: dict[str, float] = {}
+        obs = self._tensor(self._last_obs)
+        starts = self._tensor(self._last_episode_starts)
+        while rollout_buffer.pos < n_rollout_steps:
+            clock = time.perf_counter()
+            with torch.no_grad():
+                actions, values, log_probs, _ = self.policy.act(obs, generator=self.action_generator)
+            actions_host = actions.cpu().numpy()
+            seconds["inference"] += time.perf_counter() - clock
+            clock = time.perf_counter()
+            step = env.step_batch(actions_host)
+            seconds["physics"] += time.perf_counter() - clock
+            self.num_timesteps += env.num_envs
+            # Names of SB3's local variables, which callbacks read.
+            rewards, dones, infos, new_obs = step.rewards, step.dones, env.sb3_infos(step), step.obs
+            callback.update_locals(locals())
+            if not callback.on_step():
+                return False
+            self._record_step(step, sums)
+            stored = rewards if self.return_scaler is None else self.return_scaler(rewards, dones)
+            assert values is not None
+            rollout_buffer.add(obs, actions, self._bootstrap(self._tensor(stored), step), starts, values, log_probs)
+            self._last_obs, self._last_episode_starts = new_obs, dones
+            obs, starts = self._tensor(new_obs), self._tensor(dones)
+        with torch.no_grad():
+            last_values = self.policy.predict_values(obs)
+        rollout_buffer.compute_returns_and_advantage(last_values, starts)
+        count = n_rollout_steps * env.num_envs
+        self._rollout_statistics = {f"reward/{k.removeprefix('reward_')}": v / count for k, v in sums.items()}
+        self._rollout_statistics |= {f"time/fps_{k}": count / max(v, 1e-9) for k, v in seconds.items()}
+        callback.update_locals(locals())
+        callback.on_rollout_end()
+        return True
+
+    def _tensor(self, array: Any) -> torch.Tensor:
+        return torch.as_tensor(np.asarray(array), dtype=torch.float32, device=self.device)
+
+    def _bootstrap(self, rewards: torch.Tensor, step: Any) -> torch.Tensor:
+        """Add the discounted value of the last observation where the time limit ended an episode."""
+        rows = np.flatnonzero(step.truncated & ~step.terminated)
+        if not self.timelimit_bootstrap or not len(rows):
+            return rewards
+        with torch.no_grad():
+            values = self.policy.predict_values(self._tensor(step.final_obs[rows]))
+        index = torch.as_tensor(rows, device=self.device)
+        return rewards.index_add(0, index, self.gamma * values)
+
+    def _record_step(self, step: Any, sums: dict[str, float]) -> None:
+        """Statistics of one step: reward terms, ended episodes, unstable physics."""
+        for name, values in step.terms.items():
+            sums[name] = sums.get(name, 0.0) + float(values.sum())
+        self.unstable_resets += int(step.unstable.sum())
+        if step.episodes:
+            self._update_info_buffer([info for _, info in step.episodes])
+            for _, info in step.episodes:
+                self.body_episodes[info["body"]].append((info["episode"]["r"], info["episode"]["l"]))
+
+    # --- update -------------------------------------------------------------------------------------------------
+
+    def train(self) -> None:
+        """One update on the buffer, then the statistics of observations move, then the iteration is logged."""
+        clock = time.perf_counter()
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+        settings = UpdateSettings(
+            batch_size=self.batch_size,
+            n_epochs=self.n_epochs,
+            clip_range=float(self.clip_range(self._current_progress_remaining)),
+            ent_coef=self.ent_coef,
+            max_grad_norm=self.max_grad_norm,
+            target_kl=self.target_kl,
+        )
+        statistics = PPOUpdate(self.policy, settings, self.minibatch_generator).run(self.rollout_buffer)
+        bad = [name for name, value in statistics.items() if not np.isfinite(value) and name != "explained_variance"]
+        if bad:
+            raise UserError(
+                f"training diverged at step {self.num_timesteps}: {bad[0]} is not finite; lower learning_rate "
+                "(the last checkpoint was kept, and is from before this update)"
+            )
+        self.policy.update_normalizers(self.rollout_buffer.obs.flatten(0, 1))
+        self._n_updates += int(statistics["n_epochs"])
+        seconds = time.perf_counter() - clock
+        self._rollout_statistics["time/fps_update"] = self.n_steps * self.n_envs / max(seconds, 1e-9)
+        self._log(statistics, settings)
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        """SB3 calls this before the update; we write after it, so that an iteration's metrics share one step."""
+
+    def _log(self, statistics: dict[str, float], settings: UpdateSettings) -> None:
+        record = self.logger.record
+        for name in ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction"):
+            record(f"train/{name}", statistics[name])
+        loss = statistics["policy_gradient_loss"] + self.ent_coef * statistics["entropy_loss"]
+        record("train/loss", loss)
+        record("train/explained_variance", statistics["explained_variance"])
+        record("train/clip_range", settings.clip_range)
+        record("train/n_updates", self._n_updates)
+        with torch.no_grad():
+            obs = self.rollout_buffer.obs[-1]
+            _, log_std, mask = self.policy.distribution(obs)
+            record("train/std", float((log_std.exp() * mask).sum() / mask.sum()))
+        for name in ("kl_batch", "first_ratio_error", *(n for n in statistics if n.startswith("grad_norm"))):
+            record(f"snowflake/{name}", statistics[name])
+        counts = component_rows(self.policy.actor)
+        record("snowflake/trainable_parameters", sum(n for _, n, trainable in counts if trainable))
+        record("snowflake/frozen_parameters", sum(n for _, n, trainable in counts if not trainable))
+        record("snowflake/unstable_resets", self.unstable_resets)
+        for name, episodes in self.body_episodes.items():
+            if episodes:
+                record(f"rollout/{name}/ep_rew_mean", float(np.mean([r for r, _ in episodes])))
+                record(f"rollout/{name}/ep_len_mean", float(np.mean([length for _, length in episodes])))
+        for name, value in self._rollout_statistics.items():
+            record(name, value)
+        self.iteration += 1
+        super().dump_logs(self.iteration)
+
+    # --- saving -------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """Write a complete checkpoint folder (see :mod:`snowflake.ppo.checkpoint`)."""
+        from snowflake.ppo.checkpoint import save
+
+        save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, env: Any = None, *args: Any, **kwargs: Any) -> SnowflakePPO:  # type: ignore[override]
+        """Not available: a checkpoint lies in a run folder, which knows its bodies and config.
+
+        Raises:
+            UserError: always, with what to call instead.
+        """
+        raise UserError(
+            f"SnowflakePPO.load({str(path)!r}): open the run instead: snowflake.load(RUN) for acting, "
+            "`snowflake resume RUN` or snowflake.ppo.train.resume(RUN) for training"
+        )

@@ -1,0 +1,182 @@
+"""What happens at the boundary between an update and the next rollout: evaluation, checkpoints, progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from stable_baselines3.common.callbacks import BaseCallback
+
+from snowflake.evaluation.controllers import policy_controller
+from snowflake.evaluation.rollout import evaluate
+from snowflake.policy import GraphActorCriticPolicy
+from snowflake.run import Run
+
+if TYPE_CHECKING:
+    from snowflake.ppo.algorithm import SnowflakePPO
+
+EVALUATION_SEED_OFFSET = 1_000_000
+"""Evaluation start states are drawn from ``seed + this``, so that training never sees them."""
+
+
+def evaluate_bodies(policy: GraphActorCriticPolicy, run: Run) -> dict[str, dict[str, Any]]:
+    """Play ``eval_episodes`` episodes per body with the mean action.
+
+    Returns:
+        Per body: ``returns`` and ``lengths`` of each episode, and mean ``distance`` in m.
+    """
+    config = run.config
+    results = {}
+    for k, morphology in enumerate(run.morphologies):
+        batch = evaluate(
+            policy_controller(policy, body=k, deterministic=True),
+            morphology,
+            episodes=config.evaluation.eval_episodes,
+            seed=config.seed + EVALUATION_SEED_OFFSET,
+            max_episode_steps=config.env.max_episode_steps,
+            num_threads=config.env.num_threads,
+        )
+        results[morphology.name] = {
+            "returns": np.asarray(batch.returns).tolist(),
+            "lengths": np.asarray(batch.lengths).tolist(),
+            "distance": float(np.mean(batch.distance)),
+        }
+    return results
+
+
+class RunCallback(BaseCallback):
+    """Evaluates and saves at fixed numbers of environment steps, always between an update and the next rollout.
+
+    Args:
+        run: where to write.
+    """
+
+    model: SnowflakePPO  # type: ignore[assignment]
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        config = self.run.config.evaluation
+        # At step 0 too, so that a run that is stopped or diverges early can still be continued and looked at.
+        save = self.model.num_timesteps == 0 or self._due("checkpoint", config.checkpoint_freq)
+        if config.eval_freq and self._due("evaluation", config.eval_freq):
+            save = self._evaluate() or save
+        if save:
+            self._save()
+
+    def _on_training_end(self) -> None:
+        if self.run.config.evaluation.eval_freq and self.model.milestones.get("evaluation") != self.model.num_timesteps:
+            self._evaluate()
+        self._save()
+
+    def _due(self, name: str, frequency: int) -> bool:
+        """Whether ``num_timesteps`` passed a multiple of ``frequency`` since the last time."""
+        return self.model.num_timesteps // frequency > int(self.model.milestones.get(name, 0)) // frequency
+
+    def _evaluate(self) -> bool:
+        """Evaluate, log, and say whether this is the best so far."""
+        model = self.model
+        results = evaluate_bodies(model.policy, self.run)
+        mean = float(np.mean([np.mean(r["returns"]) for r in results.values()]))
+        record = model.logger.record
+        record("eval/mean_reward", mean)
+        record("eval/mean_ep_length", float(np.mean([np.mean(r["lengths"]) for r in results.values()])))
+        for name, result in results.items():
+            record(f"eval/{name}/mean_reward", float(np.mean(result["returns"])))
+            record(f"eval/{name}/distance", result["distance"])
+        model.logger.dump(step=model.num_timesteps)
+        line = {"step": model.num_timesteps, "mean_reward": mean, "deterministic": True, "bodies": results}
+        with (self.run.path / "evaluations.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        model.milestones["evaluation"] = model.num_timesteps
+        if mean > model.milestones.get("best_return", float("-inf")):
+            model.milestones |= {"best_return": mean, "best_step": model.num_timesteps}
+            return True
+        return False
+
+    def _save(self) -> None:
+        """Write a checkpoint here, point ``last`` (and ``best``) at it, and drop those that no rule keeps."""
+        model, run = self.model, self.run
+        step = model.num_timesteps
+        frequency = run.config.evaluation.checkpoint_freq
+        if self._due("checkpoint", frequency):
+            model.milestones["checkpoint"] = step
+            model.milestones[f"kept/{step}"] = step
+        if step not in run.checkpoints():
+            model.save(run.checkpoint_path(step))
+        run.set_index("last", step)
+        if model.milestones.get("best_step") == step:
+            run.set_index("best", step)
+        run.prune([int(v) for k, v in model.milestones.items() if k.startswith("kept/")])
+
+
+class ProgressCallback(BaseCallback):
+    """Progress with steps, return, frames per second and time left: a bar on a terminal, else a line now and then.
+
+    Args:
+        total_timesteps: where the run ends.
+        seconds: least time between two lines off a terminal.
+    """
+
+    def __init__(self, total_timesteps: int, seconds: float = 15.0) -> None:
+        super().__init__()
+        self.total, self.seconds = total_timesteps, seconds
+        self.console = Console(file=sys.stderr)
+        self.progress: Progress | None = None
+
+    def _on_training_start(self) -> None:
+        self.begin, self.first, self.last_line = time.monotonic(), self.model.num_timesteps, time.monotonic()
+        if self.console.is_terminal:
+            self.progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+            self.task = self.progress.add_task("training", total=self.total)
+            self.progress.start()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        now = time.monotonic()
+        rate = (self.model.num_timesteps - self.first) / max(now - self.begin, 1e-9)
+        episodes = self.model.ep_info_buffer
+        mean = f"{np.mean([e['r'] for e in episodes]):.1f}" if episodes else "-"
+        text = f"step {self.model.num_timesteps:,}/{self.total:,}  return {mean}  {rate:,.0f} steps/s"
+        if self.progress is not None:
+            self.progress.update(self.task, completed=min(self.model.num_timesteps, self.total), description=text)
+        elif now - self.last_line >= self.seconds:
+            self.last_line = now
+            left = max(self.total - self.model.num_timesteps, 0) / max(rate, 1e-9)
+            print(f"{text}  {left / 60:.1f} min left", file=sys.stderr, flush=True)
+
+    def _on_training_end(self) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Leave the terminal as it was."""
+        if self.progress is not None:
+            self.progress.stop()
+            self.progress = None
+
+
+def hyperparameters(run: Run) -> str:
+    """The config as a Markdown table for TensorBoard's text tab."""
+    flat: dict[str, Any] = {}
+    for key, value in asdict(run.config).items():
+        flat |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
+    return "\n".join(["|key|value|", "|-|-|", *(f"|{k}|{v}|" for k, v in flat.items())])

@@ -1,0 +1,162 @@
+"""Complete checkpoints: weights and arrays in safetensors, the rest in JSON. Reading one runs no code."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
+from safetensors.torch import load_file, save_file
+
+from agents.errors import UserError
+from snowflake.files import dump_json, new_folder
+
+if TYPE_CHECKING:
+    from snowflake.ppo.algorithm import SnowflakePPO
+
+FORMAT_VERSION = 1
+
+
+def save(algorithm: SnowflakePPO, folder: Path) -> None:
+    """Write everything that training needs to go on exactly: networks, optimisers, counters, schedule position,
+    generators, environments and running episodes. Call it between an update and the next rollout.
+
+    Args:
+        algorithm: the algorithm in training.
+        folder: does not exist yet; it appears whole or not at all.
+    """
+    policy = algorithm.policy
+    with new_folder(folder) as target:
+        save_file(_plain(policy.actor.state_dict()), target / "actor.safetensors")
+        save_file(_plain(policy.critic.state_dict()), target / "critic.safetensors")
+        optimisers = _optimiser_state("actor", policy.optimizer, policy.actor)
+        if policy.critic_optimizer is not None:
+            optimisers |= _optimiser_state("critic", policy.critic_optimizer, policy.critic)
+        save_file(optimisers, target / "optimizers.safetensors")
+        generators = {
+            "actions": algorithm.action_generator.get_state(),
+            "minibatches": algorithm.minibatch_generator.get_state(),
+            "torch": torch.get_rng_state(),
+        }
+        save_file(generators, target / "generators.safetensors")
+        arrays = {k: v for k, v in algorithm.env.get_state().items() if isinstance(v, np.ndarray)}
+        arrays |= {
+            "last_obs": np.asarray(algorithm._last_obs),
+            "last_episode_starts": np.asarray(algorithm._last_episode_starts),
+        }
+        save_arrays({k: np.ascontiguousarray(v) for k, v in arrays.items()}, target / "environments.safetensors")
+        (target / "state.json").write_text(dump_json(_plain_state(algorithm)))
+
+
+def restore(algorithm: SnowflakePPO, folder: Path) -> None:
+    """Bring a freshly built algorithm to the state of the checkpoint in ``folder``.
+
+    Raises:
+        UserError: the checkpoint is of another format, incomplete, or of another body or method.
+    """
+    try:
+        state = json.loads((folder / "state.json").read_text())
+        if state["format_version"] != FORMAT_VERSION:
+            raise UserError(
+                f"checkpoint {folder} has format {state['format_version']}; this version reads {FORMAT_VERSION}"
+            )
+        policy = algorithm.policy
+        policy.load_actor(load_file(folder / "actor.safetensors"))
+        policy.critic.load_state_dict(load_file(folder / "critic.safetensors"))
+        optimisers = load_file(folder / "optimizers.safetensors")
+        _load_optimiser("actor", policy.optimizer, policy.actor, optimisers)
+        if policy.critic_optimizer is not None:
+            _load_optimiser("critic", policy.critic_optimizer, policy.critic, optimisers)
+        generators = load_file(folder / "generators.safetensors")
+        arrays = load_arrays(folder / "environments.safetensors")
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(f"checkpoint {folder} cannot be read: {' '.join(str(error).split())[:200]}") from error
+    except Exception as error:  # safetensors raises its own type, which is no subclass of these
+        raise UserError(f"checkpoint {folder} is damaged: {' '.join(str(error).split())[:200]}") from error
+    algorithm.action_generator.set_state(generators["actions"])
+    algorithm.minibatch_generator.set_state(generators["minibatches"])
+    torch.set_rng_state(generators["torch"])
+    algorithm._last_obs = arrays.pop("last_obs")
+    algorithm._last_episode_starts = arrays.pop("last_episode_starts")
+    algorithm.env.set_state(arrays | state["env"])
+    _load_plain_state(algorithm, state)
+
+
+def _plain(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+
+
+def _named(module: torch.nn.Module) -> dict[torch.nn.Parameter, str]:
+    return {parameter: name for name, parameter in module.named_parameters()}
+
+
+def _optimiser_state(prefix: str, optimiser: torch.optim.Optimizer, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Adam's moments and step counts under the names of the parameters they belong to."""
+    names = _named(module)
+    return _plain(
+        {
+            f"{prefix}/{names[parameter]}/{key}": value
+            for parameter, slots in optimiser.state.items()
+            for key, value in slots.items()
+        }
+    )
+
+
+def _load_optimiser(
+    prefix: str, optimiser: torch.optim.Optimizer, module: torch.nn.Module, stored: dict[str, torch.Tensor]
+) -> None:
+    names = _named(module)
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            start = f"{prefix}/{names[parameter]}/"
+            slots = {k.removeprefix(start): v.clone() for k, v in stored.items() if k.startswith(start)}
+            if slots:
+                device = parameter.device
+                optimiser.state[parameter] = {k: v if k == "step" else v.to(device) for k, v in slots.items()}
+
+
+def _plain_state(algorithm: SnowflakePPO) -> dict[str, Any]:
+    version, internal, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state()
+    return {
+        "format_version": FORMAT_VERSION,
+        "num_timesteps": algorithm.num_timesteps,
+        "total_timesteps": algorithm._total_timesteps,
+        "n_updates": algorithm._n_updates,
+        "iteration": algorithm.iteration,
+        "unstable_resets": algorithm.unstable_resets,
+        "milestones": algorithm.milestones,
+        "episodes": list(algorithm.ep_info_buffer or ()),
+        "body_episodes": {name: list(episodes) for name, episodes in algorithm.body_episodes.items()},
+        "return_scaler": algorithm.return_scaler.state() if algorithm.return_scaler else None,
+        "env": {k: v for k, v in algorithm.env.get_state().items() if not isinstance(v, np.ndarray)},
+        "python_random": [version, list(internal), gauss],
+        "numpy_random": [name, np.asarray(keys).tolist(), position, has_gauss, cached],
+    }
+
+
+def _load_plain_state(algorithm: SnowflakePPO, state: dict[str, Any]) -> None:
+    algorithm.num_timesteps = state["num_timesteps"]
+    algorithm._n_updates = state["n_updates"]
+    algorithm.iteration = state["iteration"]
+    algorithm.unstable_resets = state["unstable_resets"]
+    algorithm.milestones = state["milestones"]
+    window = algorithm._stats_window_size
+    algorithm.ep_info_buffer = deque(state["episodes"], maxlen=window)
+    algorithm.ep_success_buffer = deque(maxlen=window)
+    for name, episodes in state["body_episodes"].items():
+        algorithm.body_episodes[name] = deque((tuple(e) for e in episodes), maxlen=window)
+    if algorithm.return_scaler is not None:
+        algorithm.return_scaler.load(state["return_scaler"])
+    version, internal, gauss = state["python_random"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, position, has_gauss, cached = state["numpy_random"]
+    np.random.set_state((name, np.array(keys, np.uint32), position, has_gauss, cached))

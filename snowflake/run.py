@@ -1,0 +1,288 @@
+"""One run folder: config, versions, bodies, checkpoints, event files."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import agents
+import envs
+import snowflake
+from agents.errors import UserError, nearest
+from snowflake.config import TrainConfig
+from snowflake.config.loader import load as load_config
+from snowflake.config.loader import to_yaml
+from snowflake.files import dump_json, new_folder, write_atomic
+from snowflake.graph import MorphologyGraph, build_graph
+
+if TYPE_CHECKING:
+    from snowflake.policy import GraphActorCriticPolicy
+
+PRETRAINED = "pretrained:"
+_PACKAGES = ("torch", "mujoco", "numpy", "gymnasium", "stable-baselines3", "torch-geometric")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides numbers: this package, Python, libraries, machine, git commit."""
+    found = {"snowflake-rl": snowflake.__version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found | {"platform": platform.platform(), "git_commit": _git_commit()}
+
+
+def _git_commit() -> str:
+    """Commit of the checkout that this package runs from, with ``-dirty`` where it was changed; else ``none``."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return "none"
+    try:
+        answers = [
+            subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, timeout=10, check=True).stdout
+            for args in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        ]
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return answers[0].strip() + ("-dirty" if answers[1].strip() else "")
+
+
+def graph_of(morphology: agents.Morphology) -> MorphologyGraph:
+    """Morphology graph of a body under the observation layout that its environments use."""
+    model = morphology.compile()
+    return build_graph(model, envs.paper_layout(model), morphology.node_class(model), name=morphology.name)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder.
+
+    Args:
+        path: the folder.
+        config: the resolved training config.
+        morphologies: the bodies, rebuilt from their stored source.
+    """
+
+    path: Path
+    config: TrainConfig
+    morphologies: tuple[agents.Morphology, ...]
+
+    # --- creating and opening -----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, path: str | Path, config: TrainConfig, command: Sequence[str] | None = None) -> Run:
+        """Make a new run folder; an existing one is never overwritten.
+
+        Raises:
+            UserError: the folder exists and is not empty, cannot be made, or a body is unknown.
+        """
+        path = Path(path)
+        morphologies = tuple(agents.load(name) for name in config.agents)
+        graphs = [graph_of(m) for m in morphologies]
+        cls.check_free(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                path.rmdir()
+            with new_folder(path) as folder:
+                (folder / "checkpoints").mkdir()
+                (folder / "bodies").mkdir()
+                (folder / "config.yaml").write_text(to_yaml(config))
+                (folder / "command.txt").write_text(" ".join(command or sys.argv) + "\n")
+                (folder / "versions.json").write_text(dump_json(versions()))
+                for morphology, graph in zip(morphologies, graphs, strict=True):
+                    _write_body(folder / "bodies", morphology, graph)
+        except OSError as error:
+            raise UserError(
+                f"cannot make run folder {path}: {error.strerror or error}; choose another --run"
+            ) from error
+        return cls(path, config, morphologies)
+
+    @staticmethod
+    def check_free(path: str | Path) -> None:
+        """Require that a run folder can be made at ``path``.
+
+        Raises:
+            UserError: something is there already.
+        """
+        path = Path(path)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(
+                f"run folder {path} exists: choose another --run, or continue it with `snowflake resume {path}`"
+            )
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Open a run folder, or a policy that ships with the package (``pretrained:NAME``).
+
+        Raises:
+            UserError: no run there, a file is broken, or a body no longer compiles to the model that was trained.
+        """
+        path = _locate(path)
+        config = load_config(path / "config.yaml")
+        return cls(path, config, tuple(_read_body(path / "bodies" / f"{name}.json") for name in config.agents))
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.path.name
+
+    @property
+    def graphs(self) -> tuple[MorphologyGraph, ...]:
+        """Morphology graph of each body."""
+        return tuple(graph_of(m) for m in self.morphologies)
+
+    # --- checkpoints --------------------------------------------------------------------------------------------
+
+    def checkpoint_path(self, step: int) -> Path:
+        """Folder of the checkpoint at ``step`` environment steps."""
+        return self.path / "checkpoints" / f"step_{step:012d}"
+
+    def checkpoints(self) -> tuple[int, ...]:
+        """Environment steps at which a checkpoint lies in the folder, ascending."""
+        return tuple(
+            sorted(int(p.name[5:]) for p in (self.path / "checkpoints").glob("step_*") if p.name[5:].isdigit())
+        )
+
+    def index(self) -> dict[str, int]:
+        """Which checkpoints are ``last`` and ``best``, by step."""
+        file = self.path / "checkpoints" / "index.json"
+        return _read_json(file) if file.exists() else {}
+
+    def set_index(self, name: str, step: int) -> None:
+        """Let ``name`` (``last`` or ``best``) point at the checkpoint of ``step``."""
+        write_atomic(self.path / "checkpoints" / "index.json", dump_json(self.index() | {name: step}))
+
+    def prune(self, keep: Sequence[int]) -> None:
+        """Delete the checkpoints that are neither in ``keep`` nor ``last`` or ``best``."""
+        wanted = {*keep, *self.index().values()}
+        for step in self.checkpoints():
+            if step not in wanted:
+                shutil.rmtree(self.checkpoint_path(step))
+
+    def find_checkpoint(self, which: str | int | None = None) -> Path:
+        """Folder of a checkpoint: ``best``, ``last``, a number of steps; None takes ``best``, else ``last``.
+
+        Raises:
+            UserError: it is not there.
+        """
+        steps, index = self.checkpoints(), self.index()
+        if which is None:
+            which = "best" if "best" in index else "last"
+        step = index.get(str(which), int(which) if str(which).isdigit() else None)
+        if step not in steps or step is None:
+            have = ", ".join([*index, *map(str, steps)]) or "none: the run was stopped before its first"
+            raise UserError(f"run {self.path} has no checkpoint {which!r}; it has: {have}")
+        return self.checkpoint_path(step)
+
+    def load_policy(self, checkpoint: str | int | None = None) -> GraphActorCriticPolicy:
+        """The policy of a checkpoint, on the CPU, for the bodies of the run.
+
+        The critic is restored where the checkpoint holds one (a shipped policy does not).
+        """
+        from safetensors.torch import load_file
+
+        from snowflake.policy import GraphActorCriticPolicy
+
+        folder = self.find_checkpoint(checkpoint)
+        policy = GraphActorCriticPolicy.for_graphs(self.graphs, self.config.policy, seed=self.config.seed)
+        try:
+            policy.load_actor(load_file(folder / "actor.safetensors"))
+            if (folder / "critic.safetensors").exists():
+                policy.critic.load_state_dict(load_file(folder / "critic.safetensors"))
+        except (OSError, RuntimeError) as error:
+            raise UserError(f"checkpoint {folder} cannot be read: {' '.join(str(error).split())[:200]}") from error
+        policy.set_training_mode(False)
+        return policy
+
+    def export(self, path: str | Path, checkpoint: str | int | None = None) -> Run:
+        """Copy what acting needs (config, bodies, one actor) into a new folder that opens like a run.
+
+        Raises:
+            UserError: the folder exists.
+        """
+        path, source = Path(path), self.find_checkpoint(checkpoint)
+        if path.exists():
+            raise UserError(f"{path} exists: choose another folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(path) as folder:
+            for name in ("config.yaml", "command.txt", "versions.json"):
+                shutil.copy2(self.path / name, folder / name)
+            shutil.copytree(self.path / "bodies", folder / "bodies")
+            target = folder / "checkpoints" / source.name
+            target.mkdir(parents=True)
+            shutil.copy2(source / "actor.safetensors", target / "actor.safetensors")
+            (folder / "checkpoints" / "index.json").write_text(dump_json({"best": int(source.name[5:])}))
+        return Run.open(path)
+
+
+def load(path: str | Path, checkpoint: str | int | None = None) -> GraphActorCriticPolicy:
+    """Load a trained policy: ``snowflake.load(run).predict(obs, deterministic=True)``.
+
+    Args:
+        path: run folder, or ``pretrained:NAME``.
+        checkpoint: ``best`` (default), ``last``, or a number of steps.
+
+    Raises:
+        UserError: no such run or checkpoint, or it does not fit.
+    """
+    return Run.open(path).load_policy(checkpoint)
+
+
+def pretrained_names() -> tuple[str, ...]:
+    """Policies that ship with the package."""
+    folder = Path(__file__).resolve().parent / "pretrained"
+    return tuple(sorted(p.name for p in folder.glob("*") if (p / "config.yaml").exists()))
+
+
+def _locate(path: str | Path) -> Path:
+    text = str(path)
+    if text.startswith(PRETRAINED):
+        name = text.removeprefix(PRETRAINED)
+        if name not in pretrained_names():
+            raise UserError(f"no pretrained policy {name!r}: {nearest(name, pretrained_names())}")
+        return Path(__file__).resolve().parent / "pretrained" / name
+    folder = Path(path)
+    if not (folder / "config.yaml").is_file():
+        what = "is not a run folder (it has no config.yaml)" if folder.is_dir() else "does not exist"
+        raise UserError(f"run {text} {what}: give the folder that `snowflake train` printed, or pretrained:NAME")
+    return folder
+
+
+def _write_body(folder: Path, morphology: agents.Morphology, graph: MorphologyGraph) -> None:
+    body = {"name": morphology.name, "source": morphology.source, "model_hash": agents.model_hash(morphology.compile())}
+    (folder / f"{morphology.name}.json").write_text(dump_json(body))
+    (folder / f"{morphology.name}.graph.json").write_text(json.dumps(graph.to_json()) + "\n")
+    # For reading only: MuJoCo rounds the numbers it writes, so the body is rebuilt from its source.
+    (folder / f"{morphology.name}.xml").write_text(morphology.spec().to_xml())
+
+
+def _read_body(file: Path) -> agents.Morphology:
+    """The body that a run was trained on, if it still compiles to the same model."""
+    stored = _read_json(file)
+    morphology = agents.from_source(stored["source"])
+    if agents.model_hash(morphology.compile()) != stored["model_hash"]:
+        trained = _read_json(file.parent.parent / "versions.json").get("mujoco", "unknown")
+        raise UserError(
+            f"body {morphology.name!r} of {file.parent.parent} no longer compiles to the model that was trained "
+            f"(trained with mujoco {trained}, here {metadata.version('mujoco')}): install that version"
+        )
+    return morphology
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        return json.loads(file.read_text())
+    except FileNotFoundError:
+        raise UserError(f"run folder {file.parent} is incomplete: {file.name} is missing") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
