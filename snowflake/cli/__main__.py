@@ -1,0 +1,5 @@
+"""``python -m snowflake.cli`` is the command ``snowflake``."""
+
+from snowflake.cli import entry
+
+entry()

@@ -1,0 +1,73 @@
+"""``snowflake train``: parse the config, check the bodies, start a run."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
+
+import agents
+from snowflake.cli.parsing import parse, parse_known
+from snowflake.config import TrainConfig, loader
+from snowflake.run import Run
+
+_PROG = "snowflake train"
+
+
+@dataclass(frozen=True)
+class _Presets:
+    """The flags that decide the defaults of all others."""
+
+    config: tuple[str, ...] = ()
+    method: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainFlags(TrainConfig):
+    """Train a policy; defaults below are those of the chosen --method and --config."""
+
+    agents: Annotated[tuple[str, ...], arg(aliases=("--model",), metavar="NAME [NAME ...]")] = TrainConfig.agents
+    config: Annotated[tuple[str, ...], arg(metavar="NAME|PATH [...]")] = ()
+    """Run configs, by shipped name (demo, centipede-6) or path to a YAML; later ones win, flags win over all."""
+    run: Annotated[Path | None, arg(metavar="PATH")] = None
+    """Run folder to create; without it, runs/<agents>__<method>__<seed>__<time>."""
+
+    def __post_init__(self) -> None:
+        """Check nothing: the sections check each other once all sources are merged."""
+
+
+def parse_train(argv: Sequence[str]) -> tuple[TrainConfig, Path]:
+    """Return the config and the run folder that the arguments of ``snowflake train`` ask for.
+
+    Raises:
+        agents.errors.UserError: A flag, config or body is wrong.
+    """
+    presets = parse_known(_Presets, argv, _PROG)
+    layers = loader.preset_layers(presets.method, presets.config)
+    defaults = loader.build(layers, TrainFlags)
+    flags = parse(TrainFlags, argv, _PROG, default=defaults)
+    config = loader.build([*layers, loader.Layer(loader.difference(flags, defaults))])
+    for name in config.agents:
+        agents.load(name)  # an unknown body is told here, before torch is imported
+    return config, flags.run or default_run_path(config)
+
+
+def default_run_path(config: TrainConfig) -> Path:
+    """Return ``runs/<agents>__<method>__<seed>__<time>``."""
+    bodies = re.sub(r"[^\w.+-]+", "-", "+".join(Path(name).stem for name in config.agents))[:80]
+    return Path("runs") / f"{bodies}__{config.method}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    config, run_path = parse_train(argv)
+    Run.check_free(run_path)
+    from snowflake.ppo.train import train  # here, since it takes torch seconds to load
+
+    train(config, run_path)
+    return 0

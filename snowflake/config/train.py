@@ -1,0 +1,48 @@
+"""The whole training config: one frozen dataclass of sections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agents.errors import UserError
+from snowflake.config.checks import check_range
+from snowflake.config.env import EnvConfig
+from snowflake.config.evaluation import EvaluationConfig
+from snowflake.config.policy import PolicyConfig
+from snowflake.config.ppo import PPOConfig
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides a training run."""
+
+    agents: tuple[str, ...] = ("centipede-6",)
+    """Bodies to train on (snowflake agents lists them)."""
+    method: str = "snowflake"
+    """Method preset, a YAML in configs/methods: snowflake, nervenet, mlp, ..."""
+    seed: int = 0
+    """Seed of every random draw."""
+    total_timesteps: int = 1_000_000
+    """Environment steps to train for, over all environments and bodies."""
+    device: str = "auto"
+    """cpu, cuda, cuda:N; auto takes the CPU."""
+    torch_threads: int = 0
+    """Threads of torch; 0 takes every core that the process may use."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    def __post_init__(self) -> None:
+        if not self.agents:
+            raise UserError("agents is empty: name at least one body, for example centipede-6")
+        check_range("", "seed", self.seed, 0, 2**31 - 1)
+        check_range("", "total_timesteps", self.total_timesteps, 1, 10**12)
+        check_range("", "torch_threads", self.torch_threads, 0, 1024)
+        if self.env.n_envs % len(self.agents):
+            raise UserError(
+                f"env.n_envs = {self.env.n_envs} is not a multiple of the {len(self.agents)} bodies: "
+                f"use {len(self.agents) * max(1, self.env.n_envs // len(self.agents))}"
+            )
+        if len(self.agents) > 1 and self.policy.critic == "flat":
+            raise UserError("policy.critic = 'flat' serves one body: set policy.critic to 'graph' for several")
