@@ -83,17 +83,15 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         generator = torch.Generator().manual_seed(self.seed)
         self.actor = build_actor(self.graphs, self.config, generator)
         self.critic = build_critic(self.graphs, self.config, generator)
-        freeze(self.actor, self.config.freeze)
+        freeze(self.actor, self.config.freeze, train_node_table=self.config.train_node_table)
         freeze(self.critic, self.config.freeze_critic)
         mask = torch.zeros(len(self.graphs), self.action_space.shape[0])
         for k, graph in enumerate(self.graphs):
             mask[k, : graph.act_dim] = 1.0
         self.register_buffer("action_mask", mask, persistent=False)  # (bodies, A)
         self.optimizer = torch.optim.Adam(trainable_parameters(self.actor), lr=lr_schedule(1), **self.optimizer_kwargs)
-        critic_parameters = trainable_parameters(self.critic)
-        # Adam refuses an empty list, and a critic may be frozen whole.
-        self.critic_optimizer = (
-            torch.optim.Adam(critic_parameters, lr=self.critic_learning_rate, eps=1e-5) if critic_parameters else None
+        self.critic_optimizer = torch.optim.Adam(
+            trainable_parameters(self.critic), lr=self.critic_learning_rate, eps=1e-5
         )
 
     # --- distribution -------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 
 from agents.errors import UserError
 from snowflake.cli.parsing import parse
+from snowflake.cli.train import closing_words
 
 
 @dataclass(frozen=True)
@@ -35,4 +36,5 @@ def main(argv: list[str]) -> int:
     from snowflake.ppo.train import resume
 
     resume(flags.run, total_timesteps=flags.total_timesteps)
+    print(closing_words(flags.run))
     return 0

@@ -63,6 +63,15 @@ def default_run_path(config: TrainConfig) -> Path:
     return Path("runs") / f"{bodies}__{config.method}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
 
 
+def closing_words(run_path: Path) -> str:
+    """What to do with a finished run."""
+    others = "--to centipede-8 centipede-12"
+    return f"""run folder: {run_path}
+measure:    snowflake evaluate {run_path}
+transfer:   snowflake transfer {run_path} {others}
+curves:     tensorboard --logdir {run_path.parent}"""
+
+
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     config, run_path = parse_train(argv)
@@ -70,4 +79,5 @@ def main(argv: list[str]) -> int:
     from snowflake.ppo.train import train  # here, since it takes torch seconds to load
 
     train(config, run_path)
+    print(closing_words(run_path))
     return 0

@@ -15,6 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from snowflake.evaluation.controllers import policy_controller
 from snowflake.evaluation.rollout import evaluate
+from snowflake.freezing import FrozenBytes, table
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.run import Run
 
@@ -63,6 +64,9 @@ class RunCallback(BaseCallback):
         super().__init__()
         self.run = run
 
+    def _on_training_start(self) -> None:
+        self.frozen = FrozenBytes(self.model.policy.actor)
+
     def _on_step(self) -> bool:
         return True
 
@@ -109,6 +113,7 @@ class RunCallback(BaseCallback):
         """Write a checkpoint here, point ``last`` (and ``best``) at it, and drop those that no rule keeps."""
         model, run = self.model, self.run
         step = model.num_timesteps
+        self.frozen.assert_unchanged()
         frequency = run.config.evaluation.checkpoint_freq
         if self._due("checkpoint", frequency):
             model.milestones["checkpoint"] = step
@@ -137,6 +142,7 @@ class ProgressCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         self.begin, self.first, self.last_line = time.monotonic(), self.model.num_timesteps, time.monotonic()
+        print(table(self.model.policy.actor), file=sys.stderr, flush=True)
         if self.console.is_terminal:
             self.progress = Progress(
                 TextColumn("{task.description}"),

@@ -36,8 +36,7 @@ def save(algorithm: SnowflakePPO, folder: Path) -> None:
         save_file(_plain(policy.actor.state_dict()), target / "actor.safetensors")
         save_file(_plain(policy.critic.state_dict()), target / "critic.safetensors")
         optimisers = _optimiser_state("actor", policy.optimizer, policy.actor)
-        if policy.critic_optimizer is not None:
-            optimisers |= _optimiser_state("critic", policy.critic_optimizer, policy.critic)
+        optimisers |= _optimiser_state("critic", policy.critic_optimizer, policy.critic)
         save_file(optimisers, target / "optimizers.safetensors")
         generators = {
             "actions": algorithm.action_generator.get_state(),
@@ -71,8 +70,7 @@ def restore(algorithm: SnowflakePPO, folder: Path) -> None:
         policy.critic.load_state_dict(load_file(folder / "critic.safetensors"))
         optimisers = load_file(folder / "optimizers.safetensors")
         _load_optimiser("actor", policy.optimizer, policy.actor, optimisers)
-        if policy.critic_optimizer is not None:
-            _load_optimiser("critic", policy.critic_optimizer, policy.critic, optimisers)
+        _load_optimiser("critic", policy.critic_optimizer, policy.critic, optimisers)
         generators = load_file(folder / "generators.safetensors")
         arrays = load_arrays(folder / "environments.safetensors")
     except UserError:

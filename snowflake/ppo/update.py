@@ -121,10 +121,9 @@ class PPOUpdate:
             torch.nn.utils.clip_grads_with_norm_(self.actor_parameters, settings.max_grad_norm, total)
             policy.optimizer.step()
         value_loss = critic_loss(policy, batch)
-        if policy.critic_optimizer is not None:
-            policy.critic_optimizer.zero_grad()
-            value_loss.backward()
-            policy.critic_optimizer.step()
+        policy.critic_optimizer.zero_grad()
+        value_loss.backward()
+        policy.critic_optimizer.step()
         statistics["value_loss"] = value_loss.detach()
         row = torch.stack([*(statistics[name] for name in _MINIBATCH_STATISTICS), total, *norms])
         return row, statistics["ratio"], stop
