@@ -9,7 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from agents.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -51,6 +56,21 @@ def new_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file onto the CPU; no code is run.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} is missing or damaged: {' '.join(str(error).split())[:200]}") from error
 
 
 def dump_json(value: Any) -> str:

@@ -249,11 +249,18 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         Raises:
             UserError: names or shapes differ: the checkpoint is of another node type or network.
         """
+        self._load(self.actor, "actor", state)
+
+    def load_critic(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Load a critic's ``state_dict`` strictly; see :meth:`load_actor`."""
+        self._load(self.critic, "critic", state)
+
+    def _load(self, module: torch.nn.Module, what: str, state: Mapping[str, torch.Tensor]) -> None:
         try:
-            self.actor.load_state_dict(dict(state), strict=True)
+            module.load_state_dict(dict(state), strict=True)
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:200]
-            raise UserError(f"the checkpoint's actor does not fit body {self.graphs[0].name!r}: {reason}") from error
+            raise UserError(f"the checkpoint's {what} does not fit body {self.graphs[0].name!r}: {reason}") from error
 
 
 def check_compatible(source: MorphologyGraph, target: MorphologyGraph) -> None:

@@ -20,7 +20,7 @@ from agents.errors import UserError, nearest
 from snowflake.config import TrainConfig
 from snowflake.config.loader import load as load_config
 from snowflake.config.loader import to_yaml
-from snowflake.files import dump_json, new_folder, write_atomic
+from snowflake.files import dump_json, new_folder, read_tensors, write_atomic
 from snowflake.graph import MorphologyGraph, build_graph
 
 if TYPE_CHECKING:
@@ -189,18 +189,13 @@ class Run:
 
         The critic is restored where the checkpoint holds one (a shipped policy does not).
         """
-        from safetensors.torch import load_file
-
         from snowflake.policy import GraphActorCriticPolicy
 
         folder = self.find_checkpoint(checkpoint)
         policy = GraphActorCriticPolicy.for_graphs(self.graphs, self.config.policy, seed=self.config.seed)
-        try:
-            policy.load_actor(load_file(folder / "actor.safetensors"))
-            if (folder / "critic.safetensors").exists():
-                policy.critic.load_state_dict(load_file(folder / "critic.safetensors"))
-        except (OSError, RuntimeError) as error:
-            raise UserError(f"checkpoint {folder} cannot be read: {' '.join(str(error).split())[:200]}") from error
+        policy.load_actor(read_tensors(folder / "actor.safetensors"))
+        if (folder / "critic.safetensors").exists():
+            policy.load_critic(read_tensors(folder / "critic.safetensors"))
         policy.set_training_mode(False)
         return policy
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from agents.errors import UserError
-from snowflake.files import dump_json, new_folder
+from snowflake.files import dump_json, new_folder, read_tensors
 
 if TYPE_CHECKING:
     from snowflake.ppo.algorithm import SnowflakePPO
@@ -59,26 +58,15 @@ def restore(algorithm: SnowflakePPO, folder: Path) -> None:
     Raises:
         UserError: the checkpoint is of another format, incomplete, or of another body or method.
     """
-    try:
-        state = json.loads((folder / "state.json").read_text())
-        if state["format_version"] != FORMAT_VERSION:
-            raise UserError(
-                f"checkpoint {folder} has format {state['format_version']}; this version reads {FORMAT_VERSION}"
-            )
-        policy = algorithm.policy
-        policy.load_actor(load_file(folder / "actor.safetensors"))
-        policy.critic.load_state_dict(load_file(folder / "critic.safetensors"))
-        optimisers = load_file(folder / "optimizers.safetensors")
-        _load_optimiser("actor", policy.optimizer, policy.actor, optimisers)
-        _load_optimiser("critic", policy.critic_optimizer, policy.critic, optimisers)
-        generators = load_file(folder / "generators.safetensors")
-        arrays = load_arrays(folder / "environments.safetensors")
-    except UserError:
-        raise
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise UserError(f"checkpoint {folder} cannot be read: {' '.join(str(error).split())[:200]}") from error
-    except Exception as error:  # safetensors raises its own type, which is no subclass of these
-        raise UserError(f"checkpoint {folder} is damaged: {' '.join(str(error).split())[:200]}") from error
+    state = _read_state(folder / "state.json")
+    policy = algorithm.policy
+    policy.load_actor(read_tensors(folder / "actor.safetensors"))
+    policy.load_critic(read_tensors(folder / "critic.safetensors"))
+    optimisers = read_tensors(folder / "optimizers.safetensors")
+    _load_optimiser("actor", policy.optimizer, policy.actor, optimisers)
+    _load_optimiser("critic", policy.critic_optimizer, policy.critic, optimisers)
+    generators = read_tensors(folder / "generators.safetensors")
+    arrays = {k: v.numpy() for k, v in read_tensors(folder / "environments.safetensors").items()}
     algorithm.action_generator.set_state(generators["actions"])
     algorithm.minibatch_generator.set_state(generators["minibatches"])
     torch.set_rng_state(generators["torch"])
@@ -86,6 +74,17 @@ def restore(algorithm: SnowflakePPO, folder: Path) -> None:
     algorithm._last_episode_starts = arrays.pop("last_episode_starts")
     algorithm.env.set_state(arrays | state["env"])
     _load_plain_state(algorithm, state)
+
+
+def _read_state(file: Path) -> dict[str, Any]:
+    try:
+        state = json.loads(file.read_text())
+        version = state["format_version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} is missing or damaged: {' '.join(str(error).split())[:200]}") from error
+    if version != FORMAT_VERSION:
+        raise UserError(f"checkpoint {file.parent} has format {version}; this version reads {FORMAT_VERSION}")
+    return state
 
 
 def _plain(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -106,7 +106,7 @@ def test_log_prob_entropy_and_loss_equal_torch_distributions() -> None:
     loss, _ = actor_loss(policy, flat, clip_range=0.05, ent_coef=0.1)
     ratio = np.exp((log_prob - flat.old_log_prob).detach().numpy().astype(np.float64))
     adv = flat.advantages.numpy()
-    expected = -np.minimum(adv * ratio, adv * np.clip(ratio, 0.95, 1.05)).mean() - 0.1 * float(entropy.mean())
+    expected = -np.minimum(adv * ratio, adv * np.clip(ratio, 0.95, 1.05)).mean() - 0.1 * float(entropy.detach().mean())
     assert float(loss) == pytest.approx(expected, rel=1e-4)
 
 
