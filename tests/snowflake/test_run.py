@@ -34,7 +34,7 @@ def test_folder_explains_itself(run) -> None:
     ).keys()
     assert Run.open(run.path).config == run.config
     assert run.checkpoints() == (64, 128)
-    assert not [p for p in run.path.rglob(".tmp-*")]
+    assert not list(run.path.rglob(".tmp-*"))
 
 
 def test_an_existing_folder_is_never_touched(run, tmp_path) -> None:
