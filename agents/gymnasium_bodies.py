@@ -27,14 +27,14 @@ FILES = {
 
 
 def make_morphology(body: str) -> Morphology:
-    """Return the morphology of a key of `FILES`; it has no task yet.
+    """Return the morphology of a key of `FILES`; its task is that of Gymnasium's v5 environment.
 
     Raises:
         UserError: the name is none of `FILES`.
     """
     if body not in FILES:
         raise UserError(f"family 'gymnasium': unknown body {body!r}, choose from {', '.join(FILES)}")
-    return Morphology(name=body, source={"family": FAMILY, "arguments": {"body": body}})
+    return Morphology(name=body, source={"family": FAMILY, "arguments": {"body": body}}, task=f"{body}-v5")
 
 
 def make_spec(body: str) -> mujoco.MjSpec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ class Family:
         morphology: makes the morphology from `Morphology.source["arguments"]`, given as keywords.
         spec: builds the `MjSpec` from the same arguments.
         node_class: see `Morphology.node_class`; gets the model and the arguments.
+        relocate: for bodies made of files: returns the arguments with relative paths taken from a folder.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Family:
     morphology: Callable[..., Morphology]
     spec: Callable[..., mujoco.MjSpec]
     node_class: Callable[..., tuple[str, ...] | None] = _no_class
+    relocate: Callable[[dict[str, Any], str | os.PathLike[str]], dict[str, Any]] | None = None
 
 
 def register_family(new: Family) -> None:
@@ -79,21 +82,31 @@ def family(name: str) -> Family:
     return _FAMILIES[name]
 
 
-def load(name: str) -> Morphology:
-    """Return the morphology of a name such as `"centipede-6"`, `"centipede-8-crippled-2-3"` or `"ant"`.
+def load(name: str | os.PathLike[str], root_body: str | None = None) -> Morphology:
+    """Return the morphology of a name such as `"centipede-6"`, `"centipede-8-crippled-2-3"` or `"ant"`, or of a file.
 
     Args:
-        name: the name; `names()` lists ready-made ones.
+        name: the name (`names()` lists ready-made ones), or the path of an MJCF or URDF file.
+        root_body: for a file with several robots, the top body of the one to control.
 
     Raises:
         UserError: no family knows the name, or its family cannot build it.
     """
     _discover()
+    name = os.fspath(name)
     for candidate in _FAMILIES.values():
         morphology = candidate.parse(name)
         if morphology is not None:
-            return morphology
+            return morphology if root_body is None else _with_root_body(morphology, root_body)
     raise UserError(f"unknown body {name!r}: {nearest(name, names())}")
+
+
+def _with_root_body(morphology: Morphology, root_body: str) -> Morphology:
+    arguments = morphology.source["arguments"]
+    if "root_body" not in arguments:
+        raise UserError(f"body {morphology.name!r} is one robot: leave out the root body {root_body!r}")
+    arguments = {key: value for key, value in arguments.items() if key != "name"}
+    return from_source({**morphology.source, "arguments": {**arguments, "root_body": root_body}})
 
 
 def names() -> tuple[str, ...]:
@@ -102,11 +115,12 @@ def names() -> tuple[str, ...]:
     return tuple(name for key in sorted(_FAMILIES) for name in _FAMILIES[key].ready_made)
 
 
-def from_source(source: dict[str, Any]) -> Morphology:
+def from_source(source: dict[str, Any], folder: str | os.PathLike[str] | None = None) -> Morphology:
     """Rebuild a morphology from `Morphology.source`, as a run folder keeps it.
 
     Args:
         source: `{"family": str, "arguments": {...}}`.
+        folder: where the relative paths start in a source that `agents.files.copy_files` returned.
 
     Raises:
         UserError: the source is not of this form, or names an unknown family.
@@ -114,7 +128,10 @@ def from_source(source: dict[str, Any]) -> Morphology:
     if not isinstance(source, dict) or set(source) != {"family", "arguments"}:
         raise UserError(f"source of a body: expected the keys 'family' and 'arguments', got {source!r}")
     builder = family(source["family"])
+    arguments = source["arguments"]
     try:
-        return builder.morphology(**source["arguments"])
-    except TypeError as error:
+        if builder.relocate is not None and folder is not None:
+            arguments = builder.relocate(arguments, folder)
+        return builder.morphology(**arguments)
+    except (TypeError, KeyError) as error:
         raise UserError(f"source of a body: wrong arguments for the family {builder.name!r} ({error})") from error

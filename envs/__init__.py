@@ -2,8 +2,10 @@
 
 from envs.locomotion_env import LocomotionEnv
 from envs.multi_body import MultiBodyVectorEnv, make_vector_env
-from envs.observation import ObservationLayout, paper_layout
+from envs.observation import ObservationLayout, general_layout, paper_layout
 from envs.registration import register_environments
+from envs.robot import Robot, find_robot
+from envs.tasks.options import TaskOptions
 from envs.vector_env import LocomotionVectorEnv
 
 __all__ = [
@@ -11,6 +13,10 @@ __all__ = [
     "LocomotionVectorEnv",
     "MultiBodyVectorEnv",
     "ObservationLayout",
+    "Robot",
+    "TaskOptions",
+    "find_robot",
+    "general_layout",
     "make_vector_env",
     "paper_layout",
 ]

@@ -5,45 +5,161 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
-from agents.errors import UserError
+from envs.robot import Robot, all_controls
 
 _MARGIN = 0.05  # a nominal control nearer to an end of its range than this share of it is replaced by the middle
+_LARGEST = 1e6  # no declared range is wider
+
+_DYN, _GAIN, _BIAS, _TRN = mujoco.mjtDyn, mujoco.mjtGain, mujoco.mjtBias, mujoco.mjtTrn
+_PID, _DCMOTOR, _SO3 = (int(getattr(_GAIN, f"mjGAIN_{kind}", -1)) for kind in ("PID", "DCMOTOR", "SO3"))
+# Inputs of a servo with several, in the order of its controls, by their bit in `actuator_ctrlspec`.
+_INPUTS = ((1, "position"), (2, "velocity"), (4, "force"), (8, "voltage"), (32, "pressure"))
+_EXPMAP = 1
+_ON_JOINT = (int(_TRN.mjTRN_JOINT), int(_TRN.mjTRN_JOINTINPARENT))
+_HINGE, _BALL = int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_BALL)
 
 
 class ControlMap:
-    """Maps `Box(-1, 1)` onto every actuator's control range by two straight pieces.
+    """Maps `Box(-1, 1)` onto every control's range by two straight pieces.
 
-    -1 and 1 go to the ends of the range and 0 to the nominal control: that of the first keyframe, else 0, or the middle
-    of the range where that lies outside or close to an end. For a motor of range [-1, 1] the map is the identity.
+    -1 and 1 go to the ends of the range and 0 to the nominal control: the keyframe's, else 0, or the middle of the
+    range where that lies outside or close to an end. For a motor of range [-1, 1] the map is the identity.
+
+    A control without a range in the model gets a declared one, symmetric unless said otherwise:
+
+    - muscle: [0, 1];
+    - position: the lengths that the joint's range, times the gear, allows; else pi times the gear for hinges and ball
+      joints, half a turn of an orientation, and 1 otherwise;
+    - integrated velocity of a limited activation: what crosses half its range in a second;
+    - force: what reaches the largest force that the actuator, or its joint, admits;
+    - any other, and a force without limits: 1, so that the gear or gain is the largest force.
+
+    Attributes:
+        low, high: ends of the range of every control of the robot. (A,)
+        nominal: control of action 0. (A,)
+        declared: whether the range is declared here, not by the model. (A,) bool
 
     Args:
         model: the compiled model.
-
-    Raises:
-        UserError: an actuator has no control range.
+        robot: whose controls the actions drive; all others stay at their nominal control, clipped into their range.
+            Without it actions drive every control, by id.
+        keyframe: whose controls are nominal, -1 for none; one that the model lacks counts as none.
     """
 
-    def __init__(self, model: mujoco.MjModel) -> None:
-        unlimited = np.flatnonzero(model.actuator_ctrllimited == 0)
-        if len(unlimited):
-            name = model.actuator(unlimited[0]).name or f"actuator#{unlimited[0]}"
-            raise UserError(f"actuator {name!r} has no control range: give it a ctrlrange in the model")
-        low, high = model.actuator_ctrlrange.T
-        nominal = model.key_ctrl[0].copy() if model.nkey else np.zeros(model.nu)
-        margin = _MARGIN * (high - low)
-        inside = (nominal >= low + margin) & (nominal <= high - margin)
-        self._nominal = np.where(inside, nominal, (low + high) / 2)
-        self._above = high - self._nominal
-        self._below = self._nominal - low
+    def __init__(self, model: mujoco.MjModel, robot: Robot | None = None, keyframe: int = 0) -> None:
+        self._controls = np.arange(model.nu) if robot is None else robot.controls
+        owners = all_controls(model)[1] if robot is None else robot.actuators
+        limited = model.actuator_ctrllimited.astype(bool)
+        low, high = model.actuator_ctrlrange.T.copy()
+        for control, actuator in zip(self._controls.tolist(), owners.tolist(), strict=True):
+            if not limited[control]:
+                low[control], high[control] = _declared_range(model, actuator, control)
+        nominal = model.key_ctrl[keyframe].copy() if 0 <= keyframe < model.nkey else np.zeros(model.nu)
+        self._rest = np.where(limited, np.clip(nominal, low, high), nominal)
+        self.low, self.high, self.declared = low[self._controls], high[self._controls], ~limited[self._controls]
+        margin = _MARGIN * (self.high - self.low)
+        nominal = nominal[self._controls]
+        inside = (nominal >= self.low + margin) & (nominal <= self.high - margin)
+        self.nominal = np.where(inside, nominal, (self.low + self.high) / 2)
+        self._above = self.high - self.nominal
+        self._below = self.nominal - self.low
 
     def control(self, actions: np.ndarray) -> np.ndarray:
         """Return the control signals of actions, which are clipped to [-1, 1] first.
 
         Args:
-            actions: (N, nu).
+            actions: (N, A).
 
         Returns:
             (N, nu) float64.
         """
         clipped = np.clip(actions, -1.0, 1.0)
-        return self._nominal + clipped * np.where(clipped > 0, self._above, self._below)
+        own = self.nominal + clipped * np.where(clipped > 0, self._above, self._below)
+        if len(self._controls) == len(self._rest):
+            return own
+        control = np.repeat(self._rest[None], len(own), axis=0)
+        control[:, self._controls] = own
+        return control
+
+
+def control_kind(model: mujoco.MjModel, actuator: int, slot: int = 0) -> str:
+    """Return what a control sets: `"position"`, `"velocity"`, `"force"`, `"excitation"` (of a muscle),
+    `"integrated velocity"`, `"orientation"`, `"quaternion"`, `"voltage"` or `"pressure"`.
+
+    Args:
+        model: the compiled model.
+        actuator: actuator id.
+        slot: which of its controls.
+    """
+    gain, bias, dyn = (
+        int(kinds[actuator]) for kinds in (model.actuator_gaintype, model.actuator_biastype, model.actuator_dyntype)
+    )
+    if dyn == int(_DYN.mjDYN_MUSCLE) or gain == int(_GAIN.mjGAIN_MUSCLE):
+        return "excitation"
+    if gain == _SO3:
+        return "orientation" if int(model.actuator_ctrlspec[actuator]) == _EXPMAP else "quaternion"
+    if gain in (_PID, _DCMOTOR):
+        spec = int(model.actuator_ctrlspec[actuator])
+        inputs = [name for bit, name in _INPUTS if spec & bit] or ["voltage"]
+        return inputs[min(slot, len(inputs) - 1)]
+    if dyn == int(_DYN.mjDYN_INTEGRATOR):
+        return "integrated velocity"
+    if bias == int(_BIAS.mjBIAS_AFFINE):
+        _, length, velocity = model.actuator_biasprm[actuator, :3]
+        if length:
+            return "position"
+        # A cylinder's or motor's friction is an affine bias too: a velocity servo's gain and bias cancel.
+        if velocity and np.isclose(velocity, -model.actuator_gainprm[actuator, 0]):
+            return "velocity"
+    return "force"
+
+
+def _declared_range(model: mujoco.MjModel, actuator: int, control: int) -> tuple[float, float]:
+    kind = control_kind(model, actuator, control - int(model.actuator_ctrladr[actuator]))
+    if kind == "excitation":
+        return 0.0, 1.0
+    if kind == "position":
+        return _lengths(model, actuator)
+    scale = 1.0
+    if kind == "orientation":
+        scale = np.pi
+    elif kind == "integrated velocity" and model.actuator_actlimited[actuator]:
+        scale = np.ptp(model.actuator_actrange[actuator]) / 2
+    elif kind == "force":
+        scale = _largest_force(model, actuator)
+    if not 0 < scale <= _LARGEST:
+        scale = 1.0
+    return -scale, scale
+
+
+def _lengths(model: mujoco.MjModel, actuator: int) -> tuple[float, float]:
+    """Return the range of lengths of an actuator, as far as its joint or tendon limits them."""
+    target, kind = int(model.actuator_trnid[actuator, 0]), int(model.actuator_trntype[actuator])
+    gear = float(model.actuator_gear[int(model.actuator_outadr[actuator]), 0])
+    span = (-1.0, 1.0)
+    if kind in _ON_JOINT:
+        turning = model.jnt_type[target] in (_HINGE, _BALL)
+        if turning:
+            span = (-np.pi, np.pi)
+        if model.jnt_limited[target] and model.jnt_type[target] != _BALL:
+            span = tuple(model.jnt_range[target].tolist())
+    elif kind == int(_TRN.mjTRN_TENDON) and model.tendon_limited[target]:
+        span = tuple(model.tendon_range[target].tolist())
+    low, high = sorted((gear * span[0], gear * span[1]))
+    return (low, high) if 0 < high - low <= _LARGEST else (-1.0, 1.0)
+
+
+def _largest_force(model: mujoco.MjModel, actuator: int) -> float:
+    """Return the control at which the force reaches its limit, 1 if it has none."""
+    if int(model.actuator_gaintype[actuator]) not in (int(_GAIN.mjGAIN_FIXED), int(_GAIN.mjGAIN_AFFINE)):
+        return 1.0
+    gain = abs(float(model.actuator_gainprm[actuator, 0]))
+    if gain == 0:
+        return 1.0
+    if model.actuator_forcelimited[actuator]:
+        return float(np.abs(model.actuator_forcerange[actuator]).max()) / gain
+    joint = int(model.actuator_trnid[actuator, 0])
+    if model.actuator_trntype[actuator] in _ON_JOINT and model.jnt_actfrclimited[joint]:
+        gear = abs(float(model.actuator_gear[int(model.actuator_outadr[actuator]), 0]))
+        return float(np.abs(model.jnt_actfrcrange[joint]).max()) / (gain * gear) if gear else 1.0
+    return 1.0

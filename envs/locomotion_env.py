@@ -10,6 +10,8 @@ import numpy as np
 
 from agents import Morphology
 from envs.observation import ObservationLayout
+from envs.robot import Robot
+from envs.tasks.options import TaskOptions
 from envs.vector_env import LocomotionVectorEnv
 
 
@@ -22,12 +24,15 @@ class LocomotionEnv(gymnasium.Env):
     Args:
         morphology: a body or its name.
         task: name of the task; the body's own if not given.
+        task_options: what to change of the task; its own settings if not given.
+        features: feature set of the observations, `"auto"`, `"paper"` or `"general"`.
+        root_body: top body of the tree to control; the morphology's own if not given.
         max_episode_steps: control steps after which an episode is truncated, `None` for no limit.
         num_threads: accepted as in the batched form; one environment takes one thread.
         render_mode: `None`, `"human"` or `"rgb_array"`.
 
     Raises:
-        UserError: unknown body or task, or a body without one.
+        UserError: unknown body, task or feature set, a body without a task, or a model that is no robot.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 20}  # noqa: RUF012 (Gymnasium's)
@@ -37,6 +42,9 @@ class LocomotionEnv(gymnasium.Env):
         morphology: Morphology | str,
         *,
         task: str | None = None,
+        task_options: TaskOptions | None = None,
+        features: str = "auto",
+        root_body: str | None = None,
         max_episode_steps: int | None = 1000,
         num_threads: int = 0,
         render_mode: str | None = None,
@@ -45,6 +53,9 @@ class LocomotionEnv(gymnasium.Env):
             morphology,
             1,
             task=task,
+            task_options=task_options,
+            features=features,
+            root_body=root_body,
             max_episode_steps=max_episode_steps,
             num_threads=num_threads,
             render_mode=render_mode,
@@ -63,6 +74,11 @@ class LocomotionEnv(gymnasium.Env):
     def model(self) -> mujoco.MjModel:
         """The body, compiled."""
         return self.batch.model
+
+    @property
+    def robot(self) -> Robot:
+        """Which part of the model is observed and controlled."""
+        return self.batch.robot
 
     @property
     def layout(self) -> ObservationLayout:
@@ -95,7 +111,7 @@ class LocomotionEnv(gymnasium.Env):
         """Advance by one control step.
 
         Args:
-            action: (nu,).
+            action: (A,), one entry a control of the robot.
 
         Returns:
             Observation (D,) float32, reward, terminated, truncated, info.

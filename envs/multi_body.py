@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 import agents
 from agents import Morphology
 from agents.errors import UserError
+from envs.tasks.options import TaskOptions
 from envs.vector_env import LocomotionVectorEnv
 
 
@@ -19,7 +20,7 @@ class MultiBodyVectorEnv(gymnasium.vector.VectorEnv):
     """The environments of several bodies, one body's after the other's.
 
     Spaces are the largest body's. An observation row is the body's own, zeros up to the widest, and, with more than one
-    body, the body's index in the last column. Of an action row the first nu columns count. Infos and the ends of
+    body, the body's index in the last column. Of an action row the body's first columns count. Infos and the ends of
     episodes are as in `LocomotionVectorEnv`; `final_obs` rows are padded like observations.
 
     Attributes:
@@ -46,7 +47,7 @@ class MultiBodyVectorEnv(gymnasium.vector.VectorEnv):
         self._columns = self._width + (len(counts) > 1)
         box = gymnasium.spaces.Box
         self.single_observation_space = box(-np.inf, np.inf, (self._columns,), np.float32)
-        self.single_action_space = box(-1.0, 1.0, (max(env.model.nu for env in self.body_envs),), np.float32)
+        self.single_action_space = box(-1.0, 1.0, (max(len(env.robot.controls) for env in self.body_envs),), np.float32)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, self.num_envs)
         self.metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}
@@ -77,10 +78,11 @@ class MultiBodyVectorEnv(gymnasium.vector.VectorEnv):
         """Advance by one control step; see `LocomotionVectorEnv.step`.
 
         Args:
-            actions: (N, widest nu).
+            actions: (N, A of the body with most controls).
         """
         results = [
-            env.step(actions[rows, : env.model.nu]) for env, rows in zip(self.body_envs, self._rows, strict=True)
+            env.step(actions[rows, : len(env.robot.controls)])
+            for env, rows in zip(self.body_envs, self._rows, strict=True)
         ]
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         return (
@@ -142,7 +144,15 @@ class MultiBodyVectorEnv(gymnasium.vector.VectorEnv):
 
 
 def make_vector_env(
-    bodies: Sequence[str | Morphology], num_envs: int, *, max_episode_steps: int | None = 1000, num_threads: int = 0
+    bodies: Sequence[str | Morphology],
+    num_envs: int,
+    *,
+    max_episode_steps: int | None = 1000,
+    num_threads: int = 0,
+    task: str | None = None,
+    task_options: TaskOptions | None = None,
+    features: str = "auto",
+    root_body: str | None = None,
 ) -> LocomotionVectorEnv | MultiBodyVectorEnv:
     """Return the batched environment of one body or of several.
 
@@ -151,18 +161,39 @@ def make_vector_env(
         num_envs: environments in all, split evenly; the first bodies take one more where it does not divide.
         max_episode_steps: see `LocomotionVectorEnv`.
         num_threads: see `LocomotionVectorEnv`.
+        task: see `LocomotionVectorEnv`; the same for all bodies, each body's own if not given.
+        task_options: see `LocomotionVectorEnv`; the same for all bodies.
+        features: see `LocomotionVectorEnv`; `auto` stands for `paper` only where it does for all bodies.
+        root_body: see `LocomotionVectorEnv`; for one body only.
 
     Raises:
-        UserError: no body, an unknown one, one without a task, or fewer environments than bodies.
+        UserError: no body, an unknown one, one without a task, fewer environments than bodies, or a `root_body` for
+            several bodies.
     """
     if not bodies:
         raise UserError("no bodies: name at least one")
     if num_envs < len(bodies):
         raise UserError(f"{num_envs} environments for {len(bodies)} bodies: at least one each is needed")
     morphologies = [agents.load(body) if isinstance(body, str) else body for body in bodies]
+    if root_body is not None and len(bodies) > 1:
+        raise UserError(f"the root body {root_body!r} is given for {len(bodies)} bodies: it names a part of one")
+
+    def make(k: int, features: str) -> LocomotionVectorEnv:
+        return LocomotionVectorEnv(
+            morphologies[k],
+            share + (k < rest),
+            task=task,
+            task_options=task_options,
+            features=features,
+            root_body=root_body,
+            max_episode_steps=max_episode_steps,
+            num_threads=num_threads,
+        )
+
     share, rest = divmod(num_envs, len(bodies))
-    parts = [
-        LocomotionVectorEnv(body, share + (k < rest), max_episode_steps=max_episode_steps, num_threads=num_threads)
-        for k, body in enumerate(morphologies)
-    ]
+    parts = [make(k, features) for k in range(len(bodies))]
+    if len({env.layout.feature_set for env in parts}) > 1:  # one policy reads one set, and all bodies have the general
+        for env in parts:
+            env.close()
+        parts = [make(k, "general") for k in range(len(bodies))]
     return parts[0] if len(parts) == 1 else MultiBodyVectorEnv(parts)

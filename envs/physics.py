@@ -46,9 +46,11 @@ class BatchedPhysics:
         qpos: positions. (N, nq)
         qvel: velocities. (N, nv)
         xpos: origins of the body frames in the world [m]; as MuJoCo leaves them they lag a step's end. (N, nbody, 3)
+        subtree_com: centres of mass of every body with all below it [m]; they lag like xpos. (N, nbody, 3)
         cfrc_ext: external torque [N·m] and force [N] on every body, from `mj_rnePostConstraint`. (N, nbody, 6)
-        actuator_force: force of every actuator in the last substep [N or N·m]. (N, nu)
-        actuator_velocity: velocity of every actuator in the last substep [m/s or rad/s]. (N, nu)
+        act: activations. (N, na)
+        actuator_force: force of every actuator output in the last substep [N or N·m]. (N, nout)
+        actuator_velocity: velocity of every actuator output in the last substep [m/s or rad/s]. (N, nout)
         warnings: MuJoCo's warning counters over the last control step. (N, number of warnings) int32
 
     Args:
@@ -56,9 +58,12 @@ class BatchedPhysics:
         num_envs: N.
         frame_skip: substeps in a control step.
         num_threads: threads to step with, 0 for one a core; never more than N are used.
+        keyframe: keyframe that environments are reset to before they are placed, -1 for none.
     """
 
-    def __init__(self, model: mujoco.MjModel, num_envs: int, frame_skip: int, num_threads: int = 0) -> None:
+    def __init__(
+        self, model: mujoco.MjModel, num_envs: int, frame_skip: int, num_threads: int = 0, keyframe: int = -1
+    ) -> None:
         if not model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_AUTORESET:
             raise ValueError("the model resets itself when it diverges: set mjDSBL_AUTORESET in opt.disableflags")
         route_mujoco_warnings()
@@ -68,12 +73,16 @@ class BatchedPhysics:
         self.qpos = np.zeros((num_envs, model.nq))
         self.qvel = np.zeros((num_envs, model.nv))
         self.xpos = np.zeros((num_envs, model.nbody, 3))
+        self.subtree_com = np.zeros((num_envs, model.nbody, 3))
         self.cfrc_ext = np.zeros((num_envs, model.nbody, 6))
-        self.actuator_force = np.zeros((num_envs, model.nu))
-        self.actuator_velocity = np.zeros((num_envs, model.nu))
+        self.act = np.zeros((num_envs, model.na))
+        # One row an output: an actuator on an orientation has three.
+        self.actuator_force = np.zeros((num_envs, len(self.data[0].actuator_force)))
+        self.actuator_velocity = np.zeros_like(self.actuator_force)
         self.warnings = np.zeros((num_envs, len(_WARNINGS)), dtype=np.int32)
         self._ctrl = np.zeros((num_envs, model.nu))
         self._frame_skip = frame_skip
+        self._keyframe = keyframe
         # Row of a batch array and view into MjData, resolved once: making the views costs more than copying.
         self._outputs = tuple(tuple(self._pairs(env)) for env in range(num_envs))
         self._ctrl_views = tuple(data.ctrl for data in self.data)
@@ -86,7 +95,10 @@ class BatchedPhysics:
         yield self.qpos[env], data.qpos
         yield self.qvel[env], data.qvel
         yield self.xpos[env], data.xpos
+        yield self.subtree_com[env], data.subtree_com
         yield self.cfrc_ext[env], data.cfrc_ext
+        if self.model.na:
+            yield self.act[env], data.act
         yield self.actuator_force[env], data.actuator_force
         yield self.actuator_velocity[env], data.actuator_velocity
         yield self.warnings[env], data.warning.number
@@ -126,7 +138,10 @@ class BatchedPhysics:
             qvel: velocities. (nv,)
         """
         data = self.data[env]
-        mujoco.mj_resetData(self.model, data)
+        if self._keyframe < 0:
+            mujoco.mj_resetData(self.model, data)
+        else:
+            mujoco.mj_resetDataKeyframe(self.model, data, self._keyframe)
         data.qpos[:] = qpos
         data.qvel[:] = qvel
         mujoco.mj_normalizeQuat(self.model, data.qpos)
@@ -156,6 +171,7 @@ class BatchedPhysics:
             mujoco.mj_setState(self.model, data, state[env], _STATE)
             np.copyto(self.qpos[env], data.qpos)
             np.copyto(self.qvel[env], data.qvel)
+            np.copyto(self.act[env], data.act)
 
     def close(self) -> None:
         """End the threads."""

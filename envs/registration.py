@@ -1,7 +1,8 @@
-"""Gymnasium ids: `Snowflake/Centipede-v0` with keywords, and one id for every ready-made body that has a task."""
+"""Gymnasium ids: `Snowflake/Centipede-v0`, `Snowflake/Locomotion-v0` (any robot), and one for every listed body."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from envs.vector_env import LocomotionVectorEnv
 NAMESPACE = "Snowflake"
 MAX_EPISODE_STEPS = 1000
 CENTIPEDE_ID = f"{NAMESPACE}/Centipede-v0"
+LOCOMOTION_ID = f"{NAMESPACE}/Locomotion-v0"
 
 
 class RegisteredEnv(LocomotionEnv):
@@ -46,15 +48,42 @@ class CentipedeVectorEnv(LocomotionVectorEnv):
         super().__init__(make_morphology(legs, crippled_legs), num_envs, **kwargs)
 
 
+class AnyRobotEnv(RegisteredEnv):
+    """Any body on the general task.
+
+    Args:
+        model: a body: its name, or the path of an MJCF or URDF file.
+        kwargs: see `LocomotionEnv`, `root_body` and `task_options` among them.
+    """
+
+    def __init__(self, model: agents.Morphology | str | os.PathLike[str], **kwargs: Any) -> None:
+        super().__init__(_body(model), **{"task": "locomotion", **kwargs})
+
+
+class AnyRobotVectorEnv(LocomotionVectorEnv):
+    """N times any body on the general task; arguments as `AnyRobotEnv`, `num_envs` and those of the base class."""
+
+    def __init__(
+        self, num_envs: int = 1, model: agents.Morphology | str | os.PathLike[str] = "ant", **kwargs: Any
+    ) -> None:
+        super().__init__(_body(model), num_envs, **{"task": "locomotion", **kwargs})
+
+
+def _body(model: agents.Morphology | str | os.PathLike[str]) -> agents.Morphology | str:
+    return os.fspath(model) if isinstance(model, os.PathLike) else model
+
+
 def environment_id(name: str) -> str:
-    """Return the Gymnasium id of a body: `"centipede-6-crippled"` -> `"Snowflake/Centipede-6-Crippled-v0"`."""
-    return f"{NAMESPACE}/{'-'.join(part.capitalize() for part in name.split('-'))}-v0"
+    """Return the Gymnasium id of a body: `"half_cheetah"` -> `"Snowflake/HalfCheetah-v0"`, with hyphens kept."""
+    parts = ("".join(word.capitalize() for word in part.split("_")) for part in name.split("-"))
+    return f"{NAMESPACE}/{'-'.join(parts)}-v0"
 
 
 def register_environments() -> None:
     """Register all ids with Gymnasium, once; ids that exist stay as they are."""
     entries: dict[str, tuple[str, str, dict[str, Any]]] = {
-        CENTIPEDE_ID: ("envs.registration:CentipedeEnv", "envs.registration:CentipedeVectorEnv", {"legs": 6})
+        CENTIPEDE_ID: ("envs.registration:CentipedeEnv", "envs.registration:CentipedeVectorEnv", {"legs": 6}),
+        LOCOMOTION_ID: ("envs.registration:AnyRobotEnv", "envs.registration:AnyRobotVectorEnv", {"model": "ant"}),
     }
     for name in agents.names():
         if agents.load(name).task:

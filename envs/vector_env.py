@@ -12,13 +12,17 @@ from gymnasium.vector import AutoresetMode
 
 import agents
 from agents import Morphology
-from agents.errors import UserError
+from agents.errors import UserError, nearest
 from envs.actions import ControlMap
-from envs.observation import ObservationLayout, PaperObserver
+from envs.observation import GeneralObserver, ObservationLayout, PaperObserver
 from envs.physics import BatchedPhysics
 from envs.rendering import Renderer
+from envs.robot import find_robot
 from envs.tasks import Outcome, task_class
+from envs.tasks.options import TaskOptions
 
+FEATURES = ("auto", "paper", "general")
+"""Feature sets of observations; `auto` is `paper` where the body supplies the paper's node classes, else `general`."""
 MAX_START_DRAWS = 10_000
 _NOT_FINITE = "unstable: the state or the reward is not finite"
 
@@ -48,8 +52,10 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
 
     Attributes:
         morphology: the body.
-        model: the body, compiled. `mujoco.MjModel`
+        model: the body, compiled, with what the task adds around it (see `Task.prepare`). `mujoco.MjModel`
+        robot: which part of the model is observed and controlled. `envs.robot.Robot`
         layout: what the columns of an observation are.
+        control_map: what an action sets. `envs.actions.ControlMap`
         dt: duration of a control step [s].
         physics: the N simulations.
         max_episode_steps: limit, `None` for none.
@@ -59,12 +65,15 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         morphology: a body or its name.
         num_envs: N.
         task: name of the task; the body's own if not given.
+        task_options: what to change of the task; its own settings if not given.
+        features: feature set of the observations, one of `FEATURES`.
+        root_body: top body of the tree to control; the morphology's own if not given. See `envs.robot.find_robot`.
         max_episode_steps: control steps after which an episode is truncated, `None` for no limit.
         num_threads: threads that step the physics, 0 for one a core. Results do not depend on it.
         render_mode: `None` or `"rgb_array"`; `"human"` for one environment.
 
     Raises:
-        UserError: unknown body or task, or a body without one.
+        UserError: unknown body, task or feature set, a body without a task, or a model that is no robot.
     """
 
     def __init__(
@@ -73,6 +82,9 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         num_envs: int = 1,
         *,
         task: str | None = None,
+        task_options: TaskOptions | None = None,
+        features: str = "auto",
+        root_body: str | None = None,
         max_episode_steps: int | None = 1000,
         num_threads: int = 0,
         render_mode: str | None = None,
@@ -82,6 +94,9 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
             "morphology": self.morphology,
             "num_envs": num_envs,
             "task": task,
+            "task_options": task_options,
+            "features": features,
+            "root_body": root_body,
             "max_episode_steps": max_episode_steps,
             "num_threads": num_threads,
             "render_mode": render_mode,
@@ -96,10 +111,16 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
                 f"body {self.morphology.name!r} has no training task yet: choose a Centipede, or name a task"
             )
         self.model = self.morphology.compile()
-        self._task = task_class(name)(self.morphology, self.model, num_envs)
-        self.physics = BatchedPhysics(self.model, num_envs, self._task.frame_skip, num_threads)
-        self._observer = PaperObserver(self.model)
-        self._control_map = ControlMap(self.model)
+        self.robot = find_robot(self.model, root_body or self.morphology.root_body, f"body {self.morphology.name!r}")
+        task_type, options = task_class(name), task_options or TaskOptions()
+        self.model = task_type.prepare(self.morphology, self.model, self.robot, options)
+        self._task = task_type(self.morphology, self.model, num_envs, self.robot, options)
+        self.physics = BatchedPhysics(
+            self.model, num_envs, self._task.frame_skip, num_threads, keyframe=self._task.keyframe
+        )
+        self._observer = self._make_observer(features)
+        self.control_map = ControlMap(self.model, self.robot, self._task.keyframe)
+        self._outputs = self._robot_outputs()
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
         self.dt = self.model.opt.timestep * self._task.frame_skip
@@ -110,10 +131,29 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         self.render_mode = render_mode
         self._renderer = Renderer(self.model, render_mode, num_envs) if render_mode else None
 
+    def _make_observer(self, features: str) -> PaperObserver | GeneralObserver:
+        if features not in FEATURES:
+            raise UserError(f"features is {features!r}: {nearest(features, FEATURES)}")
+        if features == "auto":
+            features = "paper" if self.morphology.node_class(self.model) is not None else "general"
+        if features == "paper":
+            return PaperObserver(self.model)
+        return GeneralObserver(self.model, self.robot, command=self._task.command is not None)
+
+    def _robot_outputs(self) -> np.ndarray:
+        """Return which actuator outputs are the robot's, in their order."""
+        model = self.model
+        first, count = model.actuator_outadr, model.actuator_outnum
+        outputs = [first[a] + i for a in np.unique(self.robot.actuators) for i in range(count[a])]
+        return np.array(outputs, dtype=np.intp)
+
+    def _observe(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        return self._observer.observe(self.physics, rows, self._task.command)
+
     def _set_spaces(self) -> None:
         box = gymnasium.spaces.Box
         self.single_observation_space = box(-np.inf, np.inf, (self.layout.size,), np.float32)
-        self.single_action_space = box(-1.0, 1.0, (self.model.nu,), np.float32)
+        self.single_action_space = box(-1.0, 1.0, (len(self.robot.controls),), np.float32)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, self.num_envs)
         self.metadata = {
@@ -163,7 +203,7 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
                 self.generators[env] = seeding.np_random(int(value))[0]
         for env in range(self.num_envs):
             self._start_episode(env)
-        self._observations = self._observer.observe(self.physics)
+        self._observations = self._observe()
         self._render_if_human()
         return self._observations.copy(), {}
 
@@ -175,14 +215,15 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         else:
             raise RuntimeError(f"body {self.morphology.name!r}: no start state was accepted in {MAX_START_DRAWS} draws")
         self.physics.start(env)
-        self._task.begin(env, self.physics)
+        self._task.begin(env, self.physics, self.generators[env])
         self._elapsed[env] = 0
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Advance by one control step and restart the environments whose episode ends.
 
         Args:
-            actions: (N, nu). Values beyond [-1, 1] are charged as they are; only what reaches the actuators is clipped.
+            actions: (N, A), one column a control of the robot. Values beyond [-1, 1] are charged as they are; only
+                what reaches the actuators is clipped.
 
         Returns:
             Observations (N, D) float32, after the restart where there was one; rewards (N,) float64; terminated and
@@ -197,7 +238,7 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
             for env in rows.tolist():
                 self._start_episode(env)
             observations = observations.copy()
-            observations[rows] = self._observer.observe(self.physics, rows)
+            observations[rows] = self._observe(rows)
             self._observations[rows] = observations[rows]
         return observations, rewards, terminated, truncated, infos
 
@@ -208,14 +249,15 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         if not self.generators:
             raise gymnasium.error.ResetNeeded("call reset before step")
         actions = np.asarray(actions, dtype=np.float64)
-        if actions.shape != (self.num_envs, self.model.nu):
-            raise ValueError(f"actions have the shape {actions.shape}, not {(self.num_envs, self.model.nu)}")
+        if actions.shape != self.action_space.shape:
+            raise ValueError(f"actions have the shape {actions.shape}, not {self.action_space.shape}")
         with np.errstate(invalid="ignore", over="ignore"):  # a diverged state is dealt with below
-            self.physics.step(self._control_map.control(actions))
+            self.physics.step(self.control_map.control(actions))
             outcome = self._task.step(self.physics, actions)
             rewards = np.sum(list(outcome.reward_terms.values()), axis=0)
-            power = np.abs(self.physics.actuator_force * self.physics.actuator_velocity).sum(axis=1)
-            observations = self._observer.observe(self.physics)
+            power = np.abs(self.physics.actuator_force * self.physics.actuator_velocity)
+            power = power.take(self._outputs, axis=1).sum(axis=1)  # indexing may lay it out so that sums round apart
+            observations = self._observe()
         self._elapsed += 1
         infos: dict[str, Any] = {**outcome.reward_terms, "x_velocity": outcome.x_velocity}
         infos["x_position"] = outcome.x_position.copy()  # the task may hold on to its array

@@ -20,8 +20,8 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 
 # Inside snowflake, a noun imports nouns of a lower number only. A new noun takes its place here.
 ORDER = {
-    "config": 0, "files": 0, "graph": 1, "numerics": 1, "networks": 2, "freezing": 2,
-    "policy": 3, "run": 4, "evaluation": 5, "ppo": 6, "cli": 7,
+    "config": 0, "files": 0, "rendering": 0, "graph": 1, "numerics": 1, "networks": 2, "freezing": 2,
+    "policy": 3, "run": 4, "evaluation": 5, "inspection": 5, "ppo": 6, "cli": 7,
 }  # fmt: skip
 # The bodies and the tasks stay light, so that other tools can use them without a learning library.
 LIGHT = {"agents": {"agents", "mujoco", "numpy"}, "envs": {"agents", "envs", "gymnasium", "mujoco", "numpy"}}
@@ -145,7 +145,7 @@ TEXT_FILES = sorted(
         *(f"{folder}/**/*" for folder in (*PACKAGES, "configs", "docs", "tests", "benchmarks")),
     )
     for path in ROOT.glob(pattern)
-    if path.is_file() and path.suffix in TEXT_SUFFIXES and "__pycache__" not in path.parts
+    if path.is_file() and path.suffix in TEXT_SUFFIXES and path.name != ".git" and "__pycache__" not in path.parts
 )
 
 

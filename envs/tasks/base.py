@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import mujoco
 import numpy as np
 
 from agents import Morphology
 from envs.physics import BatchedPhysics
+from envs.robot import Robot
+from envs.tasks.options import TaskOptions
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,47 @@ class Task(ABC):
 
     Attributes:
         frame_skip: physics steps in a control step.
+        keyframe: keyframe that episodes start from, -1 for none. The environment resets to it (`mj_resetDataKeyframe`:
+            activations, controls and mocap poses too) before it places the positions and velocities of `draw_start`,
+            and the keyframe's controls are what action 0 stands for.
+        command: what the robot is told to do, as it is observed: velocity forward and to the left [m/s] and turn rate
+            [rad/s], in the heading frame. (N, 3) float64, or `None` for a task without commands.
 
     Args:
         morphology: the body.
         model: the body, compiled.
         num_envs: N.
+        robot: which part of the model is the robot.
+        options: what the user set.
+
+    Raises:
+        UserError: the body does not suit the task, or an option does not.
     """
 
-    frame_skip: ClassVar[int]
+    frame_skip: int
+    keyframe: int = -1
+    command: np.ndarray | None = None
+
+    @classmethod
+    def prepare(
+        cls, morphology: Morphology, model: mujoco.MjModel, robot: Robot, options: TaskOptions
+    ) -> mujoco.MjModel:
+        """Return the model to simulate: the body's own, or one with what the task needs around it.
+
+        Bodies, joints, tendons and actuators, and what robot says of them, stay as they are.
+
+        Args:
+            morphology: the body.
+            model: the body, compiled.
+            robot: which part of the model is the robot.
+            options: what the user set.
+        """
+        return model
 
     @abstractmethod
-    def __init__(self, morphology: Morphology, model: mujoco.MjModel, num_envs: int) -> None: ...
+    def __init__(
+        self, morphology: Morphology, model: mujoco.MjModel, num_envs: int, robot: Robot, options: TaskOptions
+    ) -> None: ...
 
     @abstractmethod
     def draw_start(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -57,8 +88,8 @@ class Task(ABC):
         """Whether an episode may start with the bodies at xpos (nbody, 3) [m]; otherwise another start is drawn."""
 
     @abstractmethod
-    def begin(self, env: int, physics: BatchedPhysics) -> None:
-        """Take note that an episode of one environment has just started."""
+    def begin(self, env: int, physics: BatchedPhysics, rng: np.random.Generator) -> None:
+        """Take note that an episode of one environment has just started; `rng` is the environment's generator."""
 
     @abstractmethod
     def step(self, physics: BatchedPhysics, actions: np.ndarray) -> Outcome:
@@ -66,7 +97,7 @@ class Task(ABC):
 
         Args:
             physics: the batch after the step.
-            actions: the actions as they were given, not clipped. (N, nu) float64
+            actions: the actions as they were given, not clipped. (N, A) float64
         """
 
     @abstractmethod

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import mujoco
 import numpy as np
 
@@ -11,9 +9,13 @@ from agents import Morphology
 from agents.errors import UserError
 from envs.observation import CONTACT_CLIP
 from envs.physics import BatchedPhysics
+from envs.robot import Robot
 from envs.tasks import register_task
 from envs.tasks.base import Outcome, Task
+from envs.tasks.options import TaskOptions
 
+FRAME_SKIP = 5
+"""Physics steps in a control step."""
 MIN_HEIGHT, MAX_HEIGHT = 0.35, 1.15
 """Every torso's height must stay between these [m]."""
 MAX_SIDESTEP = 0.45
@@ -36,12 +38,13 @@ class CentipedeTask(Task):
     action as sampled, not clipped. Start: every position, x and the quaternion included, at the model's zero plus
     U(-0.1, 0.1), except for the pitch hinges of the spine and the y component of the root's quaternion, which get
     U(-w, w), w = 0.1 / (number of torsos - 1), so that a long body starts level; velocities 0.1 N(0, 1); drawn again
-    until no rule of termination holds.
+    until no rule of termination holds. All of it is fixed: the task has no options.
     """
 
-    frame_skip: ClassVar[int] = 5
-
-    def __init__(self, morphology: Morphology, model: mujoco.MjModel, num_envs: int) -> None:
+    def __init__(
+        self, morphology: Morphology, model: mujoco.MjModel, num_envs: int, robot: Robot, options: TaskOptions
+    ) -> None:
+        options.check_known("centipede")
         classes = morphology.node_class(model) or tuple[str, ...]()
         spine = [joint for joint, name in enumerate(classes) if name in ("root", "body")]
         pitch = [joint for joint, name in enumerate(classes) if name == "bodyupdown"]
@@ -49,6 +52,7 @@ class CentipedeTask(Task):
             raise UserError(f"body {morphology.name!r}: the task 'centipede' needs a chain of two torsos or more")
         self._torsos = model.jnt_bodyid[spine].astype(np.intp)
         self._legs = sum(name in ("lefthip", "righthip") for name in classes)
+        self.frame_skip = FRAME_SKIP
         self._dt = model.opt.timestep * self.frame_skip
         self._qpos0 = model.qpos0.copy()
         self._nv = model.nv
@@ -65,7 +69,7 @@ class CentipedeTask(Task):
     def accepts_start(self, xpos: np.ndarray) -> bool:
         return not any(mask.any() for mask in self._falls(xpos[None]).values())
 
-    def begin(self, env: int, physics: BatchedPhysics) -> None:
+    def begin(self, env: int, physics: BatchedPhysics, rng: np.random.Generator) -> None:
         self._x[env] = physics.xpos[env, self._torsos[-1], 0]
 
     def step(self, physics: BatchedPhysics, actions: np.ndarray) -> Outcome:

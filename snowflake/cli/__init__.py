@@ -12,6 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
+# Importing MuJoCo loads the OpenGL that MUJOCO_GL names, and dies where that does not work. Of the commands only those
+# that draw need it, and they load it themselves: snowflake.rendering reads what was wanted here.
+if "mujoco" not in sys.modules and os.environ.get("MUJOCO_GL", "").lower().strip() in ("egl", "osmesa"):
+    os.environ["SNOWFLAKE_GL"] = os.environ["MUJOCO_GL"]
+    os.environ["MUJOCO_GL"] = "disable"
+
 from agents.errors import UserError, nearest
 from snowflake import __version__
 
@@ -30,6 +36,9 @@ COMMANDS: dict[str, Command] = {
     "resume": Command("snowflake.cli.resume:main", "continue a run from its last checkpoint"),
     "evaluate": Command("snowflake.cli.evaluate:main", "measure a trained policy on its own bodies"),
     "transfer": Command("snowflake.cli.transfer:main", "measure a trained policy on bodies that it never saw"),
+    "inspect": Command("snowflake.cli.inspect:main", "report on a model: its graph, what drives what, what is odd"),
+    "video": Command("snowflake.cli.video:main", "film a trained policy, without a display"),
+    "play": Command("snowflake.cli.play:main", "watch a trained policy in MuJoCo's viewer"),
     "agents": Command("snowflake.cli.agents:main", "list the ready-made bodies"),
 }
 """Every command by name, in the order of the help text."""

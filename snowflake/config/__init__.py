@@ -7,6 +7,7 @@ from snowflake.config.env import EnvConfig
 from snowflake.config.evaluation import EvaluationConfig
 from snowflake.config.policy import PolicyConfig
 from snowflake.config.ppo import PPOConfig
+from snowflake.config.task import TaskOptions
 from snowflake.config.train import TrainConfig
 
-__all__ = ["EnvConfig", "EvaluationConfig", "PPOConfig", "PolicyConfig", "TrainConfig"]
+__all__ = ["EnvConfig", "EvaluationConfig", "PPOConfig", "PolicyConfig", "TaskOptions", "TrainConfig"]

@@ -10,6 +10,7 @@ from snowflake.config.env import EnvConfig
 from snowflake.config.evaluation import EvaluationConfig
 from snowflake.config.policy import PolicyConfig
 from snowflake.config.ppo import PPOConfig
+from snowflake.config.task import TaskOptions
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class TrainConfig:
     torch_threads: int = 0
     """Threads of torch; 0 takes every core that the process may use."""
     env: EnvConfig = field(default_factory=EnvConfig)
+    task: TaskOptions = field(default_factory=TaskOptions)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)

@@ -46,7 +46,8 @@ class BodyIndices(nn.Module):
         self._index("root_columns", graph.root_columns)
         self._index("joint_columns", graph.joint_columns.reshape(-1))
         self.aggregation = config.aggregation
-        if config.aggregation == "max":
+        self.alone = graph.num_nodes == 1
+        if config.aggregation == "max" and not self.alone:
             self._index("neighbours", neighbour_lists(graph))
         else:
             matrix = torch.tensor(adjacency(graph, mean=config.aggregation == "mean"), dtype=torch.float32)
@@ -60,8 +61,21 @@ class BodyIndices(nn.Module):
         joint = obs.index_select(1, self.joint_columns).view(len(obs), self.num_joints, self.joint_features)
         return obs.index_select(1, self.root_columns), joint
 
+    def add_static(self, root: Tensor, joint: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the inputs of the encoder: the normalised ones as they are, there are no static features."""
+        return root, joint
+
+    def read_out(self, states: Tensor, obs: Tensor) -> Tensor:
+        """Return what the decoder reads of the last states (V, N, H), for every actuator: (A, N, H)."""
+        return states.index_select(0, self.output_node)
+
     def aggregate(self, messages: Tensor) -> Tensor:
-        """Return the mean, sum or maximum over every node's neighbours of their messages. (V, N, H) -> (V, N, H)."""
+        """Return the mean, sum or maximum over every node's neighbours of their messages. (V, N, H) -> (V, N, H).
+
+        A node without neighbours, the only one of its body, gets zeros.
+        """
+        if self.alone:
+            return torch.zeros_like(messages)
         if self.aggregation == "max":
             return messages[self.neighbours].amax(dim=1)
         return (self.adjacency @ messages.flatten(1)).view_as(messages)
@@ -77,7 +91,7 @@ def adjacency(graph: MorphologyGraph, *, mean: bool) -> np.ndarray:
 def neighbour_lists(graph: MorphologyGraph) -> np.ndarray:
     """Return the senders of each receiver, short lists filled up with their first entry. (V, max degree) int64.
 
-    Every node of a morphology graph has a neighbour; a repeated entry does not change a maximum.
+    Every node of a morphology graph of two or more has a neighbour; a repeated entry does not change a maximum.
     """
     senders = [graph.edge_index[0, graph.edge_index[1] == node] for node in range(graph.num_nodes)]
     width = max(len(row) for row in senders)

@@ -18,20 +18,55 @@ from snowflake.graph import MorphologyGraph
 from snowflake.networks.activation import tanh
 from snowflake.networks.base import Actor, Network, check_same_space, linear
 from snowflake.networks.body import BodyIndices
+from snowflake.networks.general_body import GeneralBodyIndices
 from snowflake.networks.init import Initializer
 from snowflake.networks.log_std import initial_log_std
 from snowflake.networks.mlp import MLP
-from snowflake.networks.normalizer import RunningNorm
+from snowflake.networks.normalizer import RunningNorm, SlotNorm
 from snowflake.networks.registry import register_actor
 
 
 class NodeNormalizer(nn.Module):
-    """Normaliser of node inputs: statistics per node class and feature, so that they fit every body of a vocabulary."""
+    """Normaliser of node inputs: statistics per node class and feature, so that they fit every body of a vocabulary.
+
+    Shapes:
+        (N, F_root), (N, V - 1, F_joint) -> the same
+    """
 
     def __init__(self, num_classes: int, root_features: int, joint_features: int) -> None:
         super().__init__()
         self.root = RunningNorm(1, root_features)
         self.joint = RunningNorm(num_classes, joint_features)
+
+    def forward(self, root: Tensor, joint: Tensor, body: BodyIndices) -> tuple[Tensor, Tensor]:
+        """Normalise the inputs of a body's nodes."""
+        return self.root(root), self.joint(joint, body.joint_class)
+
+    def update(self, root: Tensor, joint: Tensor, body: BodyIndices) -> None:
+        """Add inputs of a body's nodes to the statistics."""
+        self.root.update(root)
+        self.joint.update(joint, body.joint_class)
+
+
+class SlotNormalizer(nn.Module):
+    """The same for the feature set `general`, where a body may lack slots: see `SlotNorm`."""
+
+    def __init__(self, num_classes: int, root_slots: int, joint_slots: int) -> None:
+        super().__init__()
+        self.root = SlotNorm(1, root_slots)
+        self.joint = SlotNorm(num_classes, joint_slots)
+
+    def forward(self, root: Tensor, joint: Tensor, body: BodyIndices) -> tuple[Tensor, Tensor]:
+        """Normalise the slots of a body's nodes."""
+        slots = cast(GeneralBodyIndices, body)
+        root = self.root(root[:, None], slots.root_class, slots.root_mask[None])[:, 0]
+        return root, self.joint(joint, slots.joint_class, slots.joint_mask)
+
+    def update(self, root: Tensor, joint: Tensor, body: BodyIndices) -> None:
+        """Add slots of a body's nodes to the statistics."""
+        slots = cast(GeneralBodyIndices, body)
+        self.root.update(root[:, None], slots.root_class, slots.root_mask[None])
+        self.joint.update(joint, slots.joint_class, slots.joint_mask)
 
 
 class Encoder(nn.Module):
@@ -135,14 +170,21 @@ class GraphNetwork(Network):
         super().__init__(graphs, config)
         first, size = check_same_space(self.graphs), config.hidden_size
         num_classes, root, joint = len(first.vocabulary), len(first.root_columns), first.joint_columns.shape[1]
-        self.bodies = nn.ModuleList(BodyIndices(graph, config) for graph in self.graphs)
-        self.normalizer = NodeNormalizer(num_classes, root, joint)
-        self.encoder = Encoder(num_classes, root, joint, size, init)
+        general = first.feature_set == "general"
+        indices, normalizer = (GeneralBodyIndices, SlotNormalizer) if general else (BodyIndices, NodeNormalizer)
+        self.bodies = nn.ModuleList(indices(graph, config) for graph in self.graphs)
+        self.normalizer = normalizer(num_classes, root, joint)
+        root_inputs, joint_inputs = root + len(first.root_static), joint + first.joint_static.shape[1]
+        self.encoder = Encoder(num_classes, root_inputs, joint_inputs, size, init)
         self.message = MLP((size,) * 4, final_tanh=True)
         self.update = NodeUpdate(size, init)
-        self.decoder = MLP((size, size, size, 1), final_tanh=False)
+        self.decoder = MLP((self.decoder_inputs(first), size, size, 1), final_tanh=False)
         for layer in (*self.message.linears(), *self.decoder.linears()):
             init.orthogonal(layer)
+
+    def decoder_inputs(self, graph: MorphologyGraph) -> int:
+        """Return how many features the decoder reads; the same for all bodies that share weights."""
+        return self.config.hidden_size
 
     def body(self, k: int) -> BodyIndices:
         """Return the index arrays of body k."""
@@ -151,9 +193,7 @@ class GraphNetwork(Network):
     def encode(self, obs: Tensor, k: int) -> Tensor:
         """Return the first node states (V, N, H) of observations (N, D_k or wider) of body k."""
         body = self.body(k)
-        root, joint = body.gather(obs)
-        root = self.normalizer.root(root)
-        joint = self.normalizer.joint(joint, body.joint_class)
+        root, joint = body.add_static(*self.normalizer(*body.gather(obs), body))
         return self.encoder(root, joint, body.node_class)
 
     def propagate(self, states: Tensor, k: int) -> Tensor:
@@ -169,17 +209,20 @@ class GraphNetwork(Network):
     def update_normalizer(self, obs: Tensor, k: int = 0) -> None:
         """See `Network.update_normalizer`."""
         body = self.body(k)
-        root, joint = body.gather(obs)
-        self.normalizer.root.update(root)
-        self.normalizer.joint.update(joint, body.joint_class)
+        self.normalizer.update(*body.gather(obs), body)
 
 
 @register_actor("nervenet")
 class NerveNetActor(GraphNetwork, Actor):
     """The graph policy: the decoder turns the last state of every actuated joint into the mean of its action.
 
+    Under `general` a control may act on several nodes: its decoder reads the mean of their states, the mean weighted by
+    the signed moment on each (which tells a flexor from an extensor), the control's static features and activation.
+
     Its state dict does not depend on the body (unless `log_std` is `per_actuator`), so it loads into the actor of any
-    other body of the same feature set and vocabulary.
+    other body of the same feature set and vocabulary. Parameters at hidden size 64: encoder, message, update, decoder,
+    log-std have 1,056 + 12,480 + 49,536 + 8,385 + 6 = 71,463 under `paper`, 3,040 + 12,480 + 49,536 + 15,681 + 8 =
+    80,745 under `general`.
 
     Args:
         graphs: the bodies.
@@ -196,10 +239,16 @@ class NerveNetActor(GraphNetwork, Actor):
         super().__init__(graphs, config, Initializer(config.init, generator))
         self.log_std = nn.Parameter(initial_log_std(self.graphs, config))
 
+    def decoder_inputs(self, graph: MorphologyGraph) -> int:
+        """See `GraphNetwork.decoder_inputs`."""
+        if graph.feature_set != "general":
+            return self.config.hidden_size
+        return 2 * self.config.hidden_size + graph.actuator_static.shape[1] + 1
+
     def distribution(self, obs: Tensor, k: int = 0) -> tuple[Tensor, Tensor]:
         """See `Actor.distribution`."""
         body = self.body(k)
-        outputs = self.propagate(self.encode(obs, k), k).index_select(0, body.output_node)  # (A, N, H)
+        outputs = body.read_out(self.propagate(self.encode(obs, k), k), obs)  # (A, N, inputs of the decoder)
         mean = self.decoder(outputs).squeeze(-1).t().contiguous()  # (N, A)
         if self.config.log_std == "per_actuator":
             return mean, self.log_std

@@ -95,6 +95,65 @@ class RunningNorm(nn.Module):
         self.bound.copy_(torch.where(seen, CLIP, torch.inf))
 
 
+class SlotNorm(RunningNorm):
+    """`RunningNorm` for features that some rows lack, and which read 0 there.
+
+    A missing feature stays 0 and adds nothing to the statistics, which are counted feature by feature: a body on a
+    fixed base does not pull the mean height of the others towards 0. A feature that no row had yet is clipped, not
+    scaled.
+
+    Attributes:
+        count: rows seen that had the feature. (G, F) float64, in the state dict.
+    """
+
+    def __init__(self, groups: int, features: int) -> None:
+        super().__init__(groups, features)
+        self.register_buffer("count", torch.zeros(groups, features, dtype=torch.float64))
+        del self.bound  # it is the same for all
+
+    def forward(self, x: Tensor, group: Tensor, present: Tensor) -> Tensor:  # type: ignore[override]
+        """Normalise.
+
+        Args:
+            x: (N, R, F), 0 where a feature is missing.
+            group: group of each row, (R,) int64.
+            present: which features a row has, (R, F) bool.
+
+        Returns:
+            (N, R, F), 0 where a feature is missing.
+        """
+        return torch.clamp((x - self.shift[group] * present) * self.scale[group], -CLIP, CLIP)
+
+    @torch.no_grad()
+    def update(self, x: Tensor, group: Tensor, present: Tensor) -> None:  # type: ignore[override]
+        """Merge a batch into the statistics; arguments as in `forward`, N may be 0."""
+        for index in torch.unique(group).tolist():
+            rows = group == index
+            self._merge_present(index, x[:, rows].to(torch.float64), present[rows].to(torch.float64))
+        self.refresh()
+
+    def _merge_present(self, group: int, x: Tensor, weight: Tensor) -> None:
+        new = len(x) * weight.sum(dim=0)  # (F,)
+        some = new.clamp(min=1.0)
+        batch_mean = (x * weight).sum(dim=(0, 1)) / some
+        batch_var = ((x - batch_mean).square() * weight).sum(dim=(0, 1)) / some
+        old = self.count[group].clone()
+        total = old + new
+        part = new / total.clamp(min=1.0)
+        delta = batch_mean - self.mean[group]
+        merged = self.var[group] * (1.0 - part) + batch_var * part + delta.square() * (1.0 - part) * part
+        self.var[group] = torch.where(new > 0, merged, self.var[group])
+        self.mean[group] += torch.where(new > 0, delta * part, 0.0)
+        self.count[group] = total
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """See `RunningNorm.refresh`."""
+        seen = self.count > 0
+        self.shift.copy_(torch.where(seen, self.mean, 0.0))
+        self.scale.copy_(torch.where(seen, (self.var.clamp(min=MIN_VARIANCE) + EPSILON).rsqrt(), 1.0))
+
+
 def _refresh_after_load(module: nn.Module, _incompatible_keys: Any) -> None:
     assert isinstance(module, RunningNorm)
     module.refresh()

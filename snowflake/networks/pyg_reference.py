@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 from snowflake.graph import JOINT_NODE, ROOT_NODE
 from snowflake.networks.mlp import MLP
 from snowflake.networks.nervenet import GRUUpdate, NerveNetActor
-from snowflake.networks.normalizer import CLIP, EPSILON, MIN_VARIANCE, RunningNorm
+from snowflake.networks.normalizer import CLIP, EPSILON, MIN_VARIANCE, RunningNorm, SlotNorm
 
 
 class NerveNetConv(MessagePassing):
@@ -79,6 +79,8 @@ class PyGActor(nn.Module):
         x = self.encode(data)
         for _ in range(self.actor.config.propagation_steps):
             x = self.conv(x, data.edge_index, *self._types(data))
+        if "attachment_index" in data:
+            return _mlp(self.actor.decoder, _read_out(x, data)).squeeze(-1)
         output = data.output_index
         if self.actor.config.actuator_wiring == "official":
             output = output.sort().values  # graphs of a batch follow each other, so this sorts within each
@@ -93,8 +95,12 @@ class PyGActor(nn.Module):
         encoder, normalizer = self.actor.encoder, self.actor.normalizer
         root, joint = data.node_type == ROOT_NODE, data.node_type == JOINT_NODE
         inputs = data.x_root.new_empty(data.num_nodes, encoder.root.out_features)
-        inputs[root] = torch.tanh(encoder.root(_normalise(normalizer.root, data.x_root, data.node_class[root])))
-        inputs[joint] = torch.tanh(encoder.joint(_normalise(normalizer.joint, data.x_joint, data.node_class[joint])))
+        x_root = _normalise(normalizer.root, data.x_root, data.node_class[root])
+        x_joint = _normalise(normalizer.joint, data.x_joint, data.node_class[joint])
+        if "static_root" in data:
+            x_root = torch.cat([torch.where(data.mask_root, x_root, 0.0), data.static_root], dim=-1)
+            x_joint = torch.cat([torch.where(data.mask_joint, x_joint, 0.0), data.static_joint], dim=-1)
+        inputs[root], inputs[joint] = torch.tanh(encoder.root(x_root)), torch.tanh(encoder.joint(x_joint))
         return torch.cat([encoder.table[data.node_class], inputs], dim=-1)
 
     def _types(self, data: Data) -> tuple[Any, ...]:
@@ -120,7 +126,20 @@ def _gru(gru: GRUUpdate, message: Tensor, state: Tensor) -> Tensor:
     return keep * state + (1 - keep) * candidate
 
 
-def _normalise(norm: RunningNorm, x: Tensor, group: Tensor) -> Tensor:
+def _read_out(x: Tensor, data: Data) -> Tensor:
+    """Return the decoder's inputs under `general`, summed pair by pair of a control and a node."""
+    count = data.attachment_count
+    control = torch.repeat_interleave(torch.arange(len(count), device=x.device), count)
+    nodes = x[data.attachment_index]
+    zeros = x.new_zeros(len(count), x.shape[-1])
+    mean = zeros.index_add(0, control, nodes / count[control, None])
+    signed = zeros.index_add(0, control, nodes * data.attachment_weight[:, None].to(x.dtype))
+    return torch.cat([mean, signed, data.static_actuator, data.x_actuator], dim=-1)
+
+
+def _normalise(norm: RunningNorm | SlotNorm, x: Tensor, group: Tensor) -> Tensor:
     mean, var, seen = norm.mean[group], norm.var[group], norm.count[group] > 0
     scaled = ((x - mean) / (var.clamp(min=MIN_VARIANCE) + EPSILON).sqrt()).clamp(-CLIP, CLIP).to(x.dtype)
+    if isinstance(norm, SlotNorm):  # seen feature by feature; clipped even before
+        return torch.where(seen, scaled, x.clamp(-CLIP, CLIP))
     return torch.where(seen[:, None], scaled, x)

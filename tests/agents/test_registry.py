@@ -33,7 +33,7 @@ def test_gymnasium_bodies(name: str) -> None:
     morphology = agents.load(name)
     model = morphology.compile()
     assert (model.nq, model.nu) == SHIPPED[name]
-    assert morphology.task == ""
+    assert morphology.task == f"{name}-v5"
     assert morphology.node_class(model) is None
 
 

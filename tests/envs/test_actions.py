@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import agents
-from envs.actions import ControlMap
+from envs.actions import ControlMap, control_kind
 
 SHELL = """
 <mujoco><worldbody><body><joint name="j"/><geom size=".1"/></body></worldbody>
@@ -40,6 +40,57 @@ def test_keyframe_gives_the_nominal_control() -> None:
     np.testing.assert_allclose(mapped.control(np.ones((1, 2))), [[3, 6]])
 
 
-def test_actuator_without_range_is_named() -> None:
-    with pytest.raises(agents.UserError, match="'m1' has no control range"):
-        control_map('ctrlrange="-1 1"', "")
+# What stands in the actuator, its kind, and the range that it gets without one of its own.
+UNLIMITED = {
+    '<motor joint="hinge" gear="30"/>': ("force", -1, 1),
+    '<motor joint="hinge" forcerange="-8 6"/>': ("force", -8, 8),
+    '<general joint="hinge" gainprm="4" forcerange="-8 8"/>': ("force", -2, 2),
+    '<motor joint="weak" gear="2"/>': ("force", -1.5, 1.5),
+    '<position joint="hinge" kp="9" gear="2"/>': ("position", -2, 1),
+    '<position joint="turn" kp="9"/>': ("position", -np.pi, np.pi),
+    '<position joint="slide" kp="9"/>': ("position", -0.2, 0.4),
+    '<position tendon="cord" kp="9"/>': ("position", 0.1, 0.7),
+    '<velocity joint="hinge" kv="9"/>': ("velocity", -1, 1),
+    '<damper joint="hinge" ctrlrange="0 2"/>': ("force", 0, 2),
+    '<intvelocity joint="hinge" kp="3" actrange="-2 4"/>': ("integrated velocity", -3, 3),
+    '<muscle joint="hinge"/>': ("excitation", 0, 1),
+}
+ARM = """
+<mujoco><compiler angle="radian"/><worldbody><body><joint name="hinge" range="-1 .5"/><joint name="turn" axis="0 1 0"/>
+<joint name="weak" axis="1 0 0" actuatorfrcrange="-3 3"/><joint name="slide" type="slide" range="-.2 .4"/>
+<geom size=".1"/></body></worldbody>
+<tendon><fixed name="cord" limited="true" range=".1 .7"><joint joint="slide" coef="1"/></fixed></tendon>
+<actuator>{actuator}</actuator></mujoco>
+"""
+
+
+@pytest.mark.parametrize("actuator", UNLIMITED)
+def test_unlimited_controls_get_a_finite_range(actuator: str) -> None:
+    model = mujoco.MjModel.from_xml_string(ARM.format(actuator=actuator))
+    mapped = ControlMap(model)
+    kind, low, high = UNLIMITED[actuator]
+    assert control_kind(model, 0) == kind
+    np.testing.assert_allclose([mapped.low, mapped.high], [[low], [high]])
+    assert mapped.declared.tolist() == ["ctrlrange" not in actuator]
+    np.testing.assert_allclose(mapped.control(np.array([[-1.0], [1.0]])), [[low], [high]])
+
+
+def test_servos_with_several_controls() -> None:
+    model = mujoco.MjModel.from_xml_string(
+        ARM.format(actuator='<pid joint="hinge" kp="3" kv="1"/><motor joint="turn"/>')
+    )
+    mapped = ControlMap(model)
+    assert [control_kind(model, 0, 0), control_kind(model, 0, 1), control_kind(model, 1)] == [
+        "position",
+        "velocity",
+        "force",
+    ]
+    np.testing.assert_allclose([mapped.low, mapped.high], [[-1, -1, -1], [0.5, 1, 1]])
+
+
+def test_keyframe_is_chosen_by_the_reset() -> None:
+    model = mujoco.MjModel.from_xml_string(
+        SHELL.format(actuators='<motor joint="j" ctrlrange="-1 1"/>', keys='<key ctrl=".2"/><key ctrl="-.4"/>')
+    )
+    nominal = [ControlMap(model, keyframe=keyframe).nominal.item() for keyframe in (-1, 0, 1)]
+    assert nominal == [0.0, 0.2, -0.4]

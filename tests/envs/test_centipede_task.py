@@ -10,7 +10,9 @@ import pytest
 
 import agents
 from envs import LocomotionVectorEnv
+from envs.robot import find_robot
 from envs.tasks.centipede import CentipedeTask
+from envs.tasks.options import TaskOptions
 
 
 def first_episodes(name: str, num_envs: int, act: Callable[[], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -96,7 +98,7 @@ def test_rewards_and_ends_of_a_plain_loop(name: str) -> None:
 def task(name: str) -> tuple[CentipedeTask, mujoco.MjModel]:
     morphology = agents.load(name)
     model = morphology.compile()
-    return CentipedeTask(morphology, model, 1), model
+    return CentipedeTask(morphology, model, 1, find_robot(model), TaskOptions()), model
 
 
 def torsos_at(model: mujoco.MjModel, heights: list[float], sides: list[float]) -> np.ndarray:

@@ -78,7 +78,6 @@ def test_a_list_of_seeds_is_split() -> None:
     ("bodies", "num_envs", "message"),
     [
         ([], 2, "no bodies"),
-        (["centipede-3", "ant"], 2, "'ant' has no training task yet"),
         (["centipede-3", "centipede-4"], 1, "1 environments for 2 bodies"),
         (["centipede-3", "centipedes"], 2, "unknown body"),
     ],

@@ -30,7 +30,8 @@ def run(code: str, folder: Path) -> list[str]:
 
 def test_every_body_with_a_task_has_an_id() -> None:
     with_task = [name for name in agents.names() if agents.load(name).task]
-    assert set(IDS) == {"Snowflake/Centipede-v0", *map(environment_id, with_task)}
+    assert set(IDS) == {"Snowflake/Centipede-v0", "Snowflake/Locomotion-v0", *map(environment_id, with_task)}
+    assert {"Snowflake/Ant-v0", "Snowflake/HalfCheetah-v0", "Snowflake/Walker2d-v0"} <= set(IDS)
     assert {"Snowflake/Centipede-6-v0", "Snowflake/Centipede-20-v0", "Snowflake/Centipede-6-Crippled-v0"} <= set(IDS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from pathlib import Path
 
@@ -194,4 +195,4 @@ def test_wrong_use() -> None:
         with pytest.raises(agents.UserError):
             LocomotionVectorEnv("centipede-3", **arguments)
     with pytest.raises(agents.UserError, match="no training task yet"):
-        LocomotionVectorEnv("hopper")
+        LocomotionVectorEnv(dataclasses.replace(agents.load("hopper"), task=""))

@@ -1,63 +1,22 @@
-"""What a body observes: one flat vector, and a layout that says for every column whose it is, what, and in which unit.
+"""The feature set `paper`, of NerveNet (Wang et al. 2018) and Snowflake (Blake et al. 2021).
 
-The feature set `paper` is that of NerveNet (Wang et al. 2018) and Snowflake (Blake et al. 2021): positions without the
-absolute x and y of the root, velocities, and the contact forces on every body, clipped to [-1, 1].
+Positions without the absolute x and y of the root, velocities, and the contact forces on every body, clipped to
+[-1, 1].
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 
+from envs.observation.layout import BODY, CONTACT_CLIP, JOINT, WORLD, Column, ObservationLayout, make_layout
 from envs.physics import BatchedPhysics
-
-WORLD, JOINT, BODY = 0, 1, 2
-"""Values of `ObservationLayout.owner_kind`."""
-
-CONTACT_CLIP = 1.0
-"""Contact torques [N·m] and forces [N] are observed, and charged by the task, within plus or minus this."""
 
 _QUATERNION = ("quat_w", "quat_x", "quat_y", "quat_z")
 _ANGULAR = ("angular_x", "angular_y", "angular_z")
 _FREE, _BALL, _SLIDE = (int(getattr(mujoco.mjtJoint, f"mjJNT_{kind}")) for kind in ("FREE", "BALL", "SLIDE"))
-
-
-@dataclass(frozen=True, eq=False)
-class ObservationLayout:
-    """The columns of an observation vector of size D.
-
-    Attributes:
-        feature_set: name of the set of features, `"paper"`.
-        names: what to call a column in a table, e.g. `"qpos(ankle_0)"`; display only. (D,)
-        features: feature of a column, the same for every owner of a kind, e.g. `"qpos"`, `"cfrc_ext_5"`. (D,)
-        units: unit of a column, `"1"` for a pure number. (D,)
-        owner_kind: `WORLD`, `JOINT` or `BODY`. (D,) int8
-        owner_id: joint id or body id; 0 for the world. (D,) int32
-    """
-
-    feature_set: str
-    names: tuple[str, ...]
-    features: tuple[str, ...]
-    units: tuple[str, ...]
-    owner_kind: np.ndarray
-    owner_id: np.ndarray
-
-    @property
-    def size(self) -> int:
-        """Number of columns D."""
-        return len(self.names)
-
-
-@dataclass(frozen=True)
-class _Column:
-    feature: str
-    unit: str
-    owner_kind: int
-    owner_id: int
-    source: int  # index into qpos, qvel or the flattened cfrc_ext
 
 
 def paper_layout(model: mujoco.MjModel) -> ObservationLayout:
@@ -71,14 +30,7 @@ def paper_layout(model: mujoco.MjModel) -> ObservationLayout:
         model: any compiled model.
     """
     columns = [*_position_columns(model), *_velocity_columns(model), *_contact_columns(model)]
-    return ObservationLayout(
-        feature_set="paper",
-        names=tuple(f"{column.feature}({_owner_name(model, column)})" for column in columns),
-        features=tuple(column.feature for column in columns),
-        units=tuple(column.unit for column in columns),
-        owner_kind=np.array([column.owner_kind for column in columns], dtype=np.int8),
-        owner_id=np.array([column.owner_id for column in columns], dtype=np.int32),
-    )
+    return make_layout("paper", model, columns)
 
 
 class PaperObserver:
@@ -94,12 +46,15 @@ class PaperObserver:
         self._qpos_end = len(self._qpos_index)
         self._qvel_end = self._qpos_end + model.nv
 
-    def observe(self, physics: BatchedPhysics, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+    def observe(
+        self, physics: BatchedPhysics, rows: np.ndarray | slice = slice(None), command: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return new observations.
 
         Args:
             physics: the batch after a control step.
             rows: which of its N environments.
+            command: not observed by this feature set.
 
         Returns:
             (len(rows), D) float32.
@@ -113,18 +68,18 @@ class PaperObserver:
         return obs
 
 
-def _position_columns(model: mujoco.MjModel) -> Iterator[_Column]:
+def _position_columns(model: mujoco.MjModel) -> Iterator[Column]:
     for joint in range(model.njnt):
         address, kind = int(model.jnt_qposadr[joint]), model.jnt_type[joint]
         if kind == _FREE:
-            yield _Column("qpos_z", "m", JOINT, joint, address + 2)
+            yield Column("qpos_z", "m", JOINT, joint, address + 2)
             for i, part in enumerate(_QUATERNION):
-                yield _Column(f"qpos_{part}", "1", JOINT, joint, address + 3 + i)
+                yield Column(f"qpos_{part}", "1", JOINT, joint, address + 3 + i)
         elif kind == _BALL:
             for i, part in enumerate(_QUATERNION):
-                yield _Column(f"qpos_{part}", "1", JOINT, joint, address + i)
+                yield Column(f"qpos_{part}", "1", JOINT, joint, address + i)
         elif not _is_planar_root(model, joint):
-            yield _Column("qpos", "m" if kind == _SLIDE else "rad", JOINT, joint, address)
+            yield Column("qpos", "m" if kind == _SLIDE else "rad", JOINT, joint, address)
 
 
 def _is_planar_root(model: mujoco.MjModel, joint: int) -> bool:
@@ -136,28 +91,22 @@ def _is_planar_root(model: mujoco.MjModel, joint: int) -> bool:
     return bool(model.jnt_type[joint] == _SLIDE and on_world and horizontal and not actuated)
 
 
-def _velocity_columns(model: mujoco.MjModel) -> Iterator[_Column]:
+def _velocity_columns(model: mujoco.MjModel) -> Iterator[Column]:
     for joint in range(model.njnt):
         address, kind = int(model.jnt_dofadr[joint]), model.jnt_type[joint]
         if kind == _FREE:
             for i, axis in enumerate("xyz"):
-                yield _Column(f"qvel_{axis}", "m/s", JOINT, joint, address + i)
+                yield Column(f"qvel_{axis}", "m/s", JOINT, joint, address + i)
         if kind in (_FREE, _BALL):
             first = address + (3 if kind == _FREE else 0)
             for i, part in enumerate(_ANGULAR):
-                yield _Column(f"qvel_{part}", "rad/s", JOINT, joint, first + i)
+                yield Column(f"qvel_{part}", "rad/s", JOINT, joint, first + i)
         else:
-            yield _Column("qvel", "m/s" if kind == _SLIDE else "rad/s", JOINT, joint, address)
+            yield Column("qvel", "m/s" if kind == _SLIDE else "rad/s", JOINT, joint, address)
 
 
-def _contact_columns(model: mujoco.MjModel) -> Iterator[_Column]:
+def _contact_columns(model: mujoco.MjModel) -> Iterator[Column]:
     for body in range(model.nbody):
         for i in range(6):
             kind = BODY if body else WORLD
-            yield _Column(f"cfrc_ext_{i}", "N·m" if i < 3 else "N", kind, body, 6 * body + i)
-
-
-def _owner_name(model: mujoco.MjModel, column: _Column) -> str:
-    if column.owner_kind == JOINT:
-        return model.joint(column.owner_id).name or f"joint#{column.owner_id}"
-    return model.body(column.owner_id).name or f"body#{column.owner_id}"
+            yield Column(f"cfrc_ext_{i}", "N·m" if i < 3 else "N", kind, body, 6 * body + i)

@@ -1,0 +1,93 @@
+"""``snowflake inspect``: what Snowflake makes of a model, and what is odd about it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from agents.errors import UserError
+from snowflake.cli.parsing import parse
+
+NOT_TRAINABLE = 1
+"""Exit code where the model was read but no graph can be built of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectFlags:
+    """Report on a model: tree, graph, actuators, observation, actions, findings; and draw its graph.
+
+    Exit code 0: it can be trained; 1: it was read, but no policy can be built (the findings say why); 2: no model.
+    """
+
+    model: Annotated[Positional[str], arg(metavar="MODEL")]
+    """Path of an MJCF or URDF file, or name of a ready-made body."""
+    root_body: Annotated[str | None, arg(metavar="NAME")] = None
+    """Top body of the robot, where the file has several that are actuated."""
+    steps: int = 200
+    """Control steps of random actions to try; 0 tries none."""
+    output: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: no drawing)")] = None
+    """Folder for the drawing of the graph, NAME.png."""
+    json: bool = False
+    """Print the report as JSON."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.steps <= 1_000_000:
+            raise UserError(f"--steps {self.steps}: must lie between 0 and 1000000")
+        if self.output is not None and self.output.exists() and not self.output.is_dir():
+            raise UserError(f"--output {self.output}: is a file, name a folder")
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    flags = parse(InspectFlags, argv, "snowflake inspect")
+    from snowflake.inspection.worker import inspect_apart
+
+    drawing = _drawing_path(flags)
+    with _status():
+        report = inspect_apart(
+            flags.model,
+            root_body=flags.root_body,
+            steps=flags.steps,
+            drawing=None if drawing is None else str(drawing),
+        )
+    if flags.json:
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    else:
+        from snowflake.inspection.text import print_report
+
+        print_report(report)
+    if report["drawing"] is not None:
+        print(f"wrote {report['drawing']}", file=sys.stderr)
+    return 0 if report["status"] == "graph" else NOT_TRAINABLE
+
+
+def _drawing_path(flags: InspectFlags) -> Path | None:
+    if flags.output is None:
+        return None
+    try:
+        flags.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--output {flags.output}: cannot be made ({error.strerror or error})") from error
+    name = Path(flags.model).stem if Path(flags.model).suffix else flags.model
+    safe = re.sub(r"[^\w.-]+", "_", name) or "model"
+    return flags.output.resolve() / f"{safe}.png"
+
+
+@contextlib.contextmanager
+def _status() -> Iterator[None]:
+    from rich.console import Console
+
+    console = Console(file=sys.stderr)
+    if console.is_terminal:
+        with console.status("compiling and trying random actions"):
+            yield
+    else:
+        yield

@@ -1,0 +1,58 @@
+"""The drawing of a graph: no two nodes in one place, loops drawn apart, a PNG without any OpenGL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import agents
+from agents.errors import UserError
+from envs.robot import find_robot
+from snowflake.inspection import drawing
+from snowflake.inspection.report import inspect
+
+
+def test_leaves_have_rows_of_their_own_and_parents_lie_between() -> None:
+    position, loops = drawing.tidy_tree(6, [[0, 1], [1, 2], [1, 3], [0, 4], [4, 5]])
+    assert position[:, 0].tolist() == [0, 1, 2, 2, 1, 2]
+    assert position[[2, 3, 5], 1].tolist() == [0, 1, 2]
+    assert position[1, 1] == 0.5
+    assert position[0, 1] == (0.5 + 2) / 2
+    assert loops == []
+
+
+def test_loops_and_lone_nodes() -> None:
+    position, loops = drawing.tidy_tree(5, [[0, 1], [0, 2], [1, 2]])
+    assert loops == [[1, 2]]
+    assert len(np.unique(position, axis=0)) == 5
+    assert drawing.tidy_tree(1, [])[0].tolist() == [[0, 0]]
+
+
+def test_a_drawing_without_opengl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib.image
+
+    def refuse(*arguments: object) -> None:
+        raise UserError("nothing can be drawn here")
+
+    monkeypatch.setattr(drawing, "robot_picture", refuse)
+    path = tmp_path / "graph.png"
+    report = inspect("ant", steps=0, drawing=path)
+    assert report["drawing"] == str(path)
+    assert [f["code"] for f in report["findings"] if f["severity"] == "note"] == ["no-rendering"]
+    picture = matplotlib.image.imread(path)
+    assert picture[..., :3].std() > 0.02
+    assert [file.name for file in tmp_path.iterdir()] == ["graph.png"]
+
+
+def test_a_picture_goes_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib.image
+
+    monkeypatch.setattr(drawing, "robot_picture", lambda *_: np.full((9, 9, 3), (250, 0, 0), np.uint8))
+    report = inspect("centipede-4", steps=0)
+    model = agents.load("centipede-4").compile()
+    assert drawing.write_drawing(tmp_path / "a.png", model, report, find_robot(model)) is None
+    picture = matplotlib.image.imread(tmp_path / "a.png")
+    red = (picture[..., 0] > 0.95) & (picture[..., 1] < 0.05)
+    assert red[:, picture.shape[1] // 2 :].mean() > 0.2
