@@ -49,6 +49,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
+                os.chmod(file, 0o644)
                 _sync(file)
         os.chmod(temporary, 0o755)
         os.rename(temporary, path)

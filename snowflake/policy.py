@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -236,7 +237,8 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         for graph in graphs:
             check_compatible(source, graph)
         config = self.config
-        policy = GraphActorCriticPolicy.for_graphs(graphs, _with_graph_critic(config, len(graphs)), seed=self.seed)
+        fresh = dataclasses.replace(config, critic="auto", freeze_critic=())
+        policy = GraphActorCriticPolicy.for_graphs(graphs, fresh, seed=self.seed)
         state = self.actor.state_dict()
         if config.log_std == "per_actuator":
             state = map_log_std(state, source, graphs[0])
@@ -276,10 +278,3 @@ def check_compatible(source: MorphologyGraph, target: MorphologyGraph) -> None:
             f"a policy of {source.name!r} reads {widths[0][0]} root and {widths[0][1]} joint features; body "
             f"{target.name!r} has {widths[1][0]} and {widths[1][1]}: choose a body of the same family"
         )
-
-
-def _with_graph_critic(config: PolicyConfig, bodies: int) -> PolicyConfig:
-    """The config with a critic that can serve ``bodies`` bodies."""
-    import dataclasses
-
-    return dataclasses.replace(config, critic="graph", freeze_critic=()) if bodies > 1 else config

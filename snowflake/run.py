@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,11 @@ class Run:
     def create(cls, path: str | Path, config: TrainConfig, command: Sequence[str] | None = None) -> Run:
         """Make a new run folder; an existing one is never overwritten.
 
+        Args:
+            path: the folder.
+            config: the resolved config.
+            command: what the user typed, word by word; ``sys.argv`` if not given.
+
         Raises:
             UserError: the folder exists and is not empty, cannot be made, or a body is unknown.
         """
@@ -97,7 +103,7 @@ class Run:
                 (folder / "checkpoints").mkdir()
                 (folder / "bodies").mkdir()
                 (folder / "config.yaml").write_text(to_yaml(config))
-                (folder / "command.txt").write_text(" ".join(command or sys.argv) + "\n")
+                (folder / "command.txt").write_text(shlex.join(command or sys.argv) + "\n")
                 (folder / "versions.json").write_text(dump_json(versions()))
                 for morphology, graph in zip(morphologies, graphs, strict=True):
                     _write_body(folder / "bodies", morphology, graph)

@@ -78,6 +78,6 @@ def main(argv: list[str]) -> int:
     Run.check_free(run_path)
     from snowflake.ppo.train import train  # here, since it takes torch seconds to load
 
-    train(config, run_path)
+    train(config, run_path, command=["snowflake", "train", *argv])
     print(closing_words(run_path))
     return 0

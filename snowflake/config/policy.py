@@ -27,8 +27,8 @@ class PolicyConfig:
     """Log standard deviation of the action: per_class (transfers to any body) or per_actuator (the paper's)."""
     log_std_init: float = -1.0
     """Initial log standard deviation."""
-    critic: str = "flat"
-    """Critic: flat (one body) or graph (any body; needed with several)."""
+    critic: str = "auto"
+    """Critic: flat (one body), graph (any body), or auto: flat for one body, graph for several."""
     critic_readout: str = "mean"
     """Graph critic: value from the mean or sum of node states, or from the root."""
     freeze_critic: tuple[str, ...] = ()

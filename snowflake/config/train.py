@@ -38,6 +38,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if not self.agents:
             raise UserError("agents is empty: name at least one body, for example centipede-6")
+        twice = sorted({name for name in self.agents if self.agents.count(name) > 1})
+        if twice:
+            raise UserError(f"agents names {twice[0]!r} twice: name each body once")
         check_range("", "seed", self.seed, 0, 2**31 - 1)
         check_range("", "total_timesteps", self.total_timesteps, 1, 10**12)
         check_range("", "torch_threads", self.torch_threads, 0, 1024)
@@ -46,5 +49,3 @@ class TrainConfig:
                 f"env.n_envs = {self.env.n_envs} is not a multiple of the {len(self.agents)} bodies: "
                 f"use {len(self.agents) * max(1, self.env.n_envs // len(self.agents))}"
             )
-        if len(self.agents) > 1 and self.policy.critic == "flat":
-            raise UserError("policy.critic = 'flat' serves one body: set policy.critic to 'graph' for several")

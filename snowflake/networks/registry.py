@@ -45,8 +45,11 @@ def build_actor(graphs: Sequence[MorphologyGraph], config: PolicyConfig, generat
 
 
 def build_critic(graphs: Sequence[MorphologyGraph], config: PolicyConfig, generator: torch.Generator) -> Critic:
-    """Build the critic that a config names; see `build_actor`."""
-    return _find(_CRITICS, "critic", config.critic)(graphs, config, generator)
+    """Build the critic that a config names (`auto`: flat for one body, graph for several); see `build_actor`."""
+    name = config.critic
+    if name == "auto":
+        name = "flat" if len(graphs) == 1 else "graph"
+    return _find(_CRITICS, "critic", name)(graphs, config, generator)
 
 
 def _register(table: dict[str, Any], name: str) -> Callable[[_Class], _Class]:

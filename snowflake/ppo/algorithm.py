@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from pathlib import Path
@@ -81,21 +82,13 @@ class SnowflakePPO(PPO):
                 f"ppo.batch_size = {ppo.batch_size} exceeds the rollout of {batch} transitions "
                 f"(n_steps {ppo.n_steps} x n_envs {env.num_envs}): lower batch_size or raise n_steps"
             )
+        own = ("learning_rate", "learning_rate_schedule", "critic_learning_rate")
+        shared = {key: value for key, value in dataclasses.asdict(ppo).items() if key not in own}
         return cls(
             GraphActorCriticPolicy,
             env,
             learning_rate=schedule,
-            n_steps=ppo.n_steps,
-            batch_size=ppo.batch_size,
-            n_epochs=ppo.n_epochs,
-            gamma=ppo.gamma,
-            gae_lambda=ppo.gae_lambda,
-            clip_range=ppo.clip_range,
-            ent_coef=ppo.ent_coef,
-            max_grad_norm=ppo.max_grad_norm,
-            target_kl=ppo.target_kl,
-            timelimit_bootstrap=ppo.timelimit_bootstrap,
-            scale_returns=ppo.scale_returns,
+            **shared,
             seed=config.seed,
             device="cpu" if config.device == "auto" else config.device,
             policy_kwargs={

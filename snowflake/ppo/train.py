@@ -25,13 +25,19 @@ from snowflake.run import Run, graph_of
 
 
 def train(
-    config: TrainConfig, run_path: str | Path, *, callbacks: Sequence[BaseCallback] = (), progress: bool = True
+    config: TrainConfig,
+    run_path: str | Path,
+    *,
+    command: Sequence[str] | None = None,
+    callbacks: Sequence[BaseCallback] = (),
+    progress: bool = True,
 ) -> Run:
     """Train ``config`` in a new run folder.
 
     Args:
         config: resolved config.
         run_path: folder to make.
+        command: what the user typed, for ``command.txt``; ``sys.argv`` if not given.
         callbacks: SB3 callbacks besides ours.
         progress: show progress on standard error.
 
@@ -40,7 +46,7 @@ def train(
     """
     Run.check_free(run_path)
     algorithm = build(config)
-    run = Run.create(run_path, config)
+    run = Run.create(run_path, config, command)
     logger = make_logger(run.path)
     _writer(logger).add_text("hyperparameters", hyperparameters(run), 0)
     algorithm.set_logger(logger)

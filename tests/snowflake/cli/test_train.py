@@ -86,7 +86,11 @@ def test_a_bad_config_is_saved_by_no_flag_but_bodies_and_environments_may_be_spl
         (["--agents"], "agents is empty"),
         (["--agents", "centipede-x"], "did you mean 'centipede-"),
         (["--agents", "centipede-2"], "3 legs"),
-        (["--agents", "centipede-4", "centipede-6"], "policy.critic = 'flat' serves one body"),
+        (
+            ["--agents", "centipede-4", "centipede-6", "--critic", "flat"],
+            "critic = 'flat') serves one body, not centipede-4",
+        ),
+        (["--agents", "centipede-4", "centipede-4"], "agents names 'centipede-4' twice"),
         (["--agents", "centipede-4", "centipede-6", "centipede-8"], "use 15"),
         (["--method", "snow"], "method 'snow' does not exist: did you mean 'snowflake'"),
         (["--aggregation", "median"], "policy.aggregation = 'median' is not a choice: did you mean 'mean'"),
@@ -105,6 +109,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     Path("broken.yaml").write_text("seed: 1\nenv: {n_envs: 2\n")
     Path("typo.yaml").write_text("env:\n  n_env: 2\n")
     Path("range.yaml").write_text("seed: -1\n")
+    monkeypatch.setattr("snowflake.ppo.train._learn", lambda *_: pytest.fail("the mistake was not noticed"))
     assert main(["train", *argv]) == 2
     out, err = capsys.readouterr()
     assert out == ""

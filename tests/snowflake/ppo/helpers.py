@@ -16,7 +16,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 def tiny_config(method: str = "snowflake", agents: tuple[str, ...] = ("centipede-4",), **changes: Any) -> TrainConfig:
     """A config that trains in a second: 4 environments, 16 steps, 2 epochs; ``changes`` by section."""
-    policy = METHODS[method] | ({"critic": "graph"} if len(agents) > 1 else {}) | changes.pop("policy", {})
+    policy = METHODS[method] | changes.pop("policy", {})
     return TrainConfig(
         agents=agents,
         method=method,
