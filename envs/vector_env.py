@@ -168,6 +168,11 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         return self._observer.layout
 
     @property
+    def mass(self) -> float:
+        """Mass of the robot [kg], without what else is in its model."""
+        return float(self.model.body_subtreemass[self.robot.root_body])
+
+    @property
     def body_envs(self) -> tuple[LocomotionVectorEnv, ...]:
         """The environments by body: this one alone. See `MultiBodyVectorEnv`."""
         return (self,)

@@ -270,7 +270,7 @@ def check_compatible(source: MorphologyGraph, target: MorphologyGraph) -> None:
     if source.feature_set != target.feature_set or source.vocabulary != target.vocabulary:
         raise UserError(
             f"a policy of {source.name!r} has node types {', '.join(source.vocabulary)}; body {target.name!r} has "
-            f"{', '.join(target.vocabulary)}: choose a body of the same family"
+            f"{', '.join(target.vocabulary)}: choose a body of the same family, or train with --features general"
         )
     widths = [(len(g.root_columns), g.joint_columns.shape[1]) for g in (source, target)]
     if widths[0] != widths[1]:

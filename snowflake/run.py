@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import shlex
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ import agents
 import envs
 import snowflake
 from agents.errors import UserError, nearest
+from agents.files import copy_files
 from snowflake.config import TrainConfig
 from snowflake.config.loader import load as load_config
 from snowflake.config.loader import to_yaml
@@ -57,10 +60,10 @@ def _git_commit() -> str:
     return answers[0].strip() + ("-dirty" if answers[1].strip() else "")
 
 
-def graph_of(morphology: agents.Morphology) -> MorphologyGraph:
-    """Morphology graph of a body under the observation layout that its environments use."""
-    model = morphology.compile()
-    return build_graph(model, envs.paper_layout(model), morphology.node_class(model), name=morphology.name)
+def graph_of(env: envs.LocomotionVectorEnv, *, equality_edges: bool = False) -> MorphologyGraph:
+    """Morphology graph of the body of an environment, under the observations that the environment gives."""
+    classes = env.morphology.node_class(env.model)
+    return build_graph(env.model, env.layout, classes, env.morphology.name, env.robot, equality_edges)
 
 
 @dataclass(frozen=True)
@@ -80,20 +83,34 @@ class Run:
     # --- creating and opening -----------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: str | Path, config: TrainConfig, command: Sequence[str] | None = None) -> Run:
+    def create(
+        cls,
+        path: str | Path,
+        config: TrainConfig,
+        body_envs: Sequence[envs.LocomotionVectorEnv],
+        command: Sequence[str] | None = None,
+    ) -> Run:
         """Make a new run folder; an existing one is never overwritten.
+
+        The folder is self-contained: files that a body is made of are copied, and the stored config names bodies and
+        feature set as they are in the folder.
 
         Args:
             path: the folder.
             config: the resolved config.
+            body_envs: an environment of each body.
             command: what the user typed, word by word; ``sys.argv`` if not given.
 
         Raises:
-            UserError: the folder exists and is not empty, cannot be made, or a body is unknown.
+            UserError: the folder exists and is not empty, cannot be made, or two bodies have one name.
         """
         path = Path(path)
-        morphologies = tuple(agents.load(name) for name in config.agents)
-        graphs = [graph_of(m) for m in morphologies]
+        morphologies = tuple(env.morphology for env in body_envs)
+        names = tuple(m.name for m in morphologies)
+        if len(set(names)) < len(names):
+            raise UserError(f"two bodies are called {max(names, key=names.count)!r}: rename one of the files")
+        own = dataclasses.replace(config.env, features=body_envs[0].layout.feature_set)
+        config = dataclasses.replace(config, agents=names, env=own)
         cls.check_free(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,8 +122,8 @@ class Run:
                 (folder / "config.yaml").write_text(to_yaml(config))
                 (folder / "command.txt").write_text(shlex.join(command or sys.argv) + "\n")
                 (folder / "versions.json").write_text(dump_json(versions()))
-                for morphology, graph in zip(morphologies, graphs, strict=True):
-                    _write_body(folder / "bodies", morphology, graph)
+                for env in body_envs:
+                    _write_body(folder / "bodies", env, graph_of(env, equality_edges=config.policy.equality_edges))
         except OSError as error:
             raise UserError(
                 f"cannot make run folder {path}: {error.strerror or error}; choose another --run"
@@ -142,10 +159,46 @@ class Run:
         """Name of the folder."""
         return self.path.name
 
-    @property
+    @cached_property
     def graphs(self) -> tuple[MorphologyGraph, ...]:
         """Morphology graph of each body."""
-        return tuple(graph_of(m) for m in self.morphologies)
+        return tuple(self.graph_of(morphology) for morphology in self.morphologies)
+
+    @property
+    def features(self) -> str:
+        """Feature set that the policy reads, for any body."""
+        features = self.config.env.features
+        return self.graphs[0].feature_set if features == "auto" else features
+
+    def make_env(
+        self, morphology: agents.Morphology, num_envs: int = 1, num_threads: int = 1
+    ) -> envs.LocomotionVectorEnv:
+        """Batched environment of a body, its own or another, as this run's policy knows environments.
+
+        Raises:
+            UserError: the body has no such task, or its model is refused.
+        """
+        config = self.config
+        own = morphology in self.morphologies
+        trained = {body.task for body in self.morphologies}
+        return envs.LocomotionVectorEnv(
+            morphology,
+            num_envs,
+            # Weights belong to the task that they were set for; another one may refuse them.
+            task_options=config.task if own or morphology.task in trained else None,
+            features=config.env.features if own else self.features,
+            root_body=config.env.root_body if own else None,
+            max_episode_steps=config.env.max_episode_steps,
+            num_threads=num_threads,
+        )
+
+    def graph_of(self, morphology: agents.Morphology) -> MorphologyGraph:
+        """Morphology graph of a body, its own or another, as this run's policy reads it."""
+        env = self.make_env(morphology)
+        try:
+            return graph_of(env, equality_edges=self.config.policy.equality_edges)
+        finally:
+            env.close()
 
     # --- checkpoints --------------------------------------------------------------------------------------------
 
@@ -259,10 +312,12 @@ def _locate(path: str | Path) -> Path:
     return folder
 
 
-def _write_body(folder: Path, morphology: agents.Morphology, graph: MorphologyGraph) -> None:
-    body = {"name": morphology.name, "source": morphology.source, "model_hash": agents.model_hash(morphology.compile())}
+def _write_body(folder: Path, env: envs.LocomotionVectorEnv, graph: MorphologyGraph) -> None:
+    morphology = env.morphology
+    source = copy_files(morphology, folder / morphology.name)
+    body = {"name": morphology.name, "source": source, "model_hash": agents.model_hash(morphology.compile())}
     (folder / f"{morphology.name}.json").write_text(dump_json(body))
-    (folder / f"{morphology.name}.graph.json").write_text(json.dumps(graph.to_json()) + "\n")
+    (folder / f"{morphology.name}.graph.json").write_text(graph.to_json() + "\n")
     # For reading only: MuJoCo rounds the numbers it writes, so the body is rebuilt from its source.
     (folder / f"{morphology.name}.xml").write_text(morphology.spec().to_xml())
 
@@ -270,7 +325,7 @@ def _write_body(folder: Path, morphology: agents.Morphology, graph: MorphologyGr
 def _read_body(file: Path) -> agents.Morphology:
     """The body that a run was trained on, if it still compiles to the same model."""
     stored = _read_json(file)
-    morphology = agents.from_source(stored["source"])
+    morphology = agents.from_source(stored["source"], file.parent / stored["name"])
     if agents.model_hash(morphology.compile()) != stored["model_hash"]:
         trained = _read_json(file.parent.parent / "versions.json").get("mujoco", "unknown")
         raise UserError(

@@ -129,4 +129,4 @@ def _possible(model: mujoco.MjModel, robot: Robot, data: mujoco.MjData) -> np.nd
     mujoco.mj_jac(model, data, position, rotation, data.xpos[robot.root_body], robot.root_body)
     dofs = np.isin(model.dof_jntid, robot.root_joints)
     reach = np.abs(np.array([position[0], position[1], rotation[2]])[:, dofs])
-    return (reach > 1e-3).any(axis=1)
+    return np.any(reach > 1e-3, axis=1)

@@ -31,7 +31,9 @@ class Geometry:
         inside = np.isin(model.geom_bodyid, robot.bodies) & (model.geom_type != _PLANE)
         solid = inside & ((model.geom_contype != 0) | (model.geom_conaffinity != 0))
         self.geoms = np.flatnonzero(solid if solid.any() else inside)
-        self._vertices = {int(geom): _vertices(model, geom) for geom in self.geoms if model.geom_type[geom] == _MESH}
+        self._vertices = {
+            geom: _vertices(model, geom) for geom in self.geoms.tolist() if model.geom_type[geom] == _MESH
+        }
 
     def lowest(self, data: mujoco.MjData, geoms: np.ndarray | None = None) -> float:
         """Return the height of the robot's lowest point [m], of its lowest body frame where it has no geoms.

@@ -19,19 +19,19 @@ class AgentsFlags:
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     parse(AgentsFlags, argv, "snowflake agents")
-    from envs import paper_layout
-    from snowflake.graph import build_graph
+    from envs import LocomotionVectorEnv
+    from snowflake.run import graph_of
 
     table = Table("name", box=None, header_style="bold", pad_edge=False)
     for column in ("nodes", "edges", "observations", "actions"):
         table.add_column(column, justify="right")
     table.add_column("task")
     for name in agents.names():
-        morphology = agents.load(name)
-        model = morphology.compile()
-        graph = build_graph(model, paper_layout(model), morphology.node_class(model), name)
-        sizes = (graph.num_nodes, graph.edge_index.shape[1], graph.obs_dim, graph.act_dim)
-        table.add_row(name, *map(str, sizes), morphology.task or "-")
+        env = LocomotionVectorEnv(name)
+        graph = graph_of(env)
+        sizes = (graph.num_nodes, graph.num_edges, graph.obs_dim, graph.act_dim)
+        table.add_row(name, *map(str, sizes), env.morphology.task)
+        env.close()
     console = Console()
     console.print(table)
     console.print("\nA centipede-N exists for every N >= 3, and centipede-N-crippled-I-J with legs I and J crippled.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,13 +50,13 @@ def main(argv: list[str]) -> int:
     flags = parse(InspectFlags, argv, "snowflake inspect")
     from snowflake.inspection.worker import inspect_apart
 
-    drawing = _drawing_path(flags)
+    output = _folder(flags)
     with _status():
         report = inspect_apart(
             flags.model,
             root_body=flags.root_body,
             steps=flags.steps,
-            drawing=None if drawing is None else str(drawing),
+            output=None if output is None else str(output),
         )
     if flags.json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
@@ -69,16 +69,16 @@ def main(argv: list[str]) -> int:
     return 0 if report["status"] == "graph" else NOT_TRAINABLE
 
 
-def _drawing_path(flags: InspectFlags) -> Path | None:
+def _folder(flags: InspectFlags) -> Path | None:
     if flags.output is None:
         return None
     try:
         flags.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--output {flags.output}: cannot be made ({error.strerror or error})") from error
-    name = Path(flags.model).stem if Path(flags.model).suffix else flags.model
-    safe = re.sub(r"[^\w.-]+", "_", name) or "model"
-    return flags.output.resolve() / f"{safe}.png"
+    if not os.access(flags.output, os.W_OK):
+        raise UserError(f"--output {flags.output}: cannot be written to")
+    return flags.output.resolve()
 
 
 @contextlib.contextmanager

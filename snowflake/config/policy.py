@@ -33,6 +33,8 @@ class PolicyConfig:
     """Graph critic: value from the mean or sum of node states, or from the root."""
     freeze_critic: tuple[str, ...] = ()
     """Critic components kept at their initial values."""
+    equality_edges: bool = False
+    """Also link joints that an equality constraint ties together (feature set general)."""
     init: str = "independent"
     """Initial matrices: independent, or shared_seed (all matrices of one shape equal, as the official code)."""
     actuator_wiring: str = "correct"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agents import Morphology, model_hash
+from envs import LocomotionVectorEnv
 from snowflake.evaluation.controllers import policy_controller, random_action, zero_action
 from snowflake.evaluation.results import LABELS, BodyResult
 from snowflake.evaluation.rollout import Controller, EpisodeBatch, evaluate
@@ -26,13 +28,15 @@ class Settings:
         episodes: Episodes per body and way to act.
         seed: Seed of the first start state; also seeds the draws of the stochastic policy and of random play.
         max_episode_steps: Time limit in control steps.
-        num_threads: Physics threads; 0 takes every core.
+        make_env: Builds the batched environment of a body with a number of environments.
+        num_threads: Physics threads; 0 takes every core; for the record.
         told: Called after each control step.
     """
 
     episodes: int
     seed: int
     max_episode_steps: int
+    make_env: Callable[[Morphology, int], LocomotionVectorEnv]
     num_threads: int = 0
     told: Told | None = None
 
@@ -49,19 +53,20 @@ def measure_body(
         settings: Episodes, seeds, limits.
         zero_shot: The policy was not trained on this body.
     """
-    model = morphology.compile()
+    env = settings.make_env(morphology, 1)
+    env.close()
     controllers: dict[str, Controller] = {
         "mean_action": policy_controller(policy, body=body, deterministic=True),
         "stochastic": policy_controller(policy, body=body, deterministic=False, seed=settings.seed),
-        "zero_action": zero_action(model.nu),
-        "random": random_action(model.nu, settings.seed),
+        "zero_action": zero_action(len(env.robot.controls)),
+        "random": random_action(len(env.robot.controls), settings.seed),
     }
     episodes = {way: _play(controllers[way], way, morphology, settings) for way in LABELS}
     return BodyResult(
         morphology=morphology.name,
         zero_shot=zero_shot,
-        model_hash=model_hash(model),
-        mass=float(model.body_subtreemass[0]),
+        model_hash=model_hash(morphology.compile()),
+        mass=env.mass,
         episodes=episodes,
     )
 
@@ -75,6 +80,6 @@ def _play(controller: Controller, way: str, morphology: Morphology, settings: Se
         episodes=settings.episodes,
         seed=settings.seed,
         max_episode_steps=settings.max_episode_steps,
-        num_threads=settings.num_threads,
+        make_env=partial(settings.make_env, morphology),
         progress=progress,
     )

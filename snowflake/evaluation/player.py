@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from agents import Morphology, UserError
 from envs import LocomotionVectorEnv
 from snowflake.evaluation.controllers import PolicyController, policy_controller
-from snowflake.graph import build_graph
-from snowflake.run import Run
+from snowflake.run import Run, graph_of
 
 if TYPE_CHECKING:
     from snowflake.policy import GraphActorCriticPolicy
@@ -29,28 +28,6 @@ class Player:
     env: LocomotionVectorEnv
     controller: PolicyController
     zero_shot: bool
-
-
-def make_env(run: Run, morphology: Morphology) -> LocomotionVectorEnv:
-    """Return one environment of a body under the settings of a run.
-
-    Raises:
-        UserError: no such task for this body, or the model is refused.
-    """
-    config = run.config
-    own = morphology.name in {body.name for body in run.morphologies}
-    trained = {body.task for body in run.morphologies}
-    return LocomotionVectorEnv(
-        morphology,
-        1,
-        task=None if morphology.task else "locomotion",
-        # Weights belong to the task they were set for; on another one they may be refused.
-        task_options=config.task if own or (morphology.task or "locomotion") in trained else None,
-        features=run.graphs[0].feature_set,
-        root_body=config.env.root_body if own else None,
-        max_episode_steps=config.env.max_episode_steps,
-        num_threads=1,
-    )
 
 
 def make_players(
@@ -79,12 +56,12 @@ def make_players(
 
 def _player(run: Run, policy: GraphActorCriticPolicy, body: Morphology, deterministic: bool, seed: int) -> Player:
     own = {trained.name: k for k, trained in enumerate(run.morphologies)}
-    env = make_env(run, body)
+    env = run.make_env(body)
     try:
         if body.name in own:
             controller = policy_controller(policy, body=own[body.name], deterministic=deterministic, seed=seed)
         else:
-            graph = build_graph(env.model, env.layout, body.node_class(env.model), body.name, robot=env.robot)
+            graph = graph_of(env, equality_edges=run.config.policy.equality_edges)
             controller = policy_controller(policy.for_bodies([graph]), deterministic=deterministic, seed=seed)
     except UserError:
         env.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from snowflake.evaluation.files import is_packaged, output_folder, write
 from snowflake.evaluation.measure import Settings, Told, measure_body
 from snowflake.evaluation.provenance import provenance
 from snowflake.evaluation.results import BodyResult, Result
-from snowflake.run import PRETRAINED, Run, graph_of
+from snowflake.run import PRETRAINED, Run
 
 if TYPE_CHECKING:
     from snowflake.policy import GraphActorCriticPolicy
@@ -54,7 +55,7 @@ def evaluate_run(
         UserError: No such checkpoint, or it does not fit a body.
     """
     bodies = run.morphologies if agents is None else tuple(agents)
-    settings = Settings(episodes, seed, run.config.env.max_episode_steps, num_threads, told)
+    settings = _settings(run, episodes, seed, num_threads, told)
     return _measure("evaluation", run, checkpoint, bodies, settings, command)
 
 
@@ -88,8 +89,13 @@ def transfer_run(
     others = tuple(body for body in to if body.name not in own)
     if not others:
         raise UserError(f"--to names no body beside the run's own ({', '.join(sorted(own))}): name another one")
-    settings = Settings(episodes, seed, run.config.env.max_episode_steps, num_threads, told)
+    settings = _settings(run, episodes, seed, num_threads, told)
     return _measure("transfer", run, checkpoint, (*run.morphologies, *others), settings, command)
+
+
+def _settings(run: Run, episodes: int, seed: int, num_threads: int, told: Told | None) -> Settings:
+    make_env = partial(run.make_env, num_threads=num_threads)
+    return Settings(episodes, seed, run.config.env.max_episode_steps, make_env, num_threads, told)
 
 
 def _measure(
@@ -108,7 +114,7 @@ def _measure(
     players: list[tuple[Morphology, GraphActorCriticPolicy, int]] = [
         (run.morphologies[own[body.name]], policy, own[body.name])
         if body.name in own
-        else (body, policy.for_bodies([graph_of(body)]), 0)
+        else (body, policy.for_bodies([run.graph_of(body)]), 0)
         for body in bodies
     ]
     results: list[BodyResult] = [

@@ -146,7 +146,7 @@ class _Batch:
         self.seeds, self.max_episode_steps = seeds, max_episode_steps
         count = len(seeds)
         self.env = make_env(count)
-        self.dt, self.mass = float(self.env.dt), float(self.env.model.body_subtreemass[0])
+        self.dt, self.mass = float(self.env.dt), float(self.env.mass)
         self.episode = np.arange(count)  # (envs,) episode that each environment plays
         self.live = np.ones(count, bool)  # (episodes,) not ended yet
         self.returns, self.distance, self.energy = np.zeros(count), np.zeros(count), np.zeros(count)

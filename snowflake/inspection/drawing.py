@@ -33,7 +33,8 @@ _MORE_COLORS = ("#b8860b", "#7a4fa3", "#c0392b", "#16888f", "#8a6d5b", "#566573"
 _ROW, _COLUMN = 0.27, 1.35  # inches between leaves, and between depths with names
 _NARROW = 0.3  # inches between depths without names
 _MAX_NAMED = 130  # nodes
-_CHARACTERS = 18
+_WIDEST = 24.0  # inches of named nodes
+_LETTER = 0.068  # inches
 _PICTURE = (900, 900)
 
 
@@ -117,7 +118,8 @@ def write_drawing(
     position, loops = tidy_tree(len(report["nodes"]), report["edges"])
     named = len(report["nodes"]) <= _MAX_NAMED
     depth, rows = position.max(axis=0)
-    width = max(4.0, (depth + 1) * (_COLUMN if named else _NARROW) + 0.4)
+    column = min(_COLUMN, _WIDEST / (depth + 1)) if named else _NARROW
+    width = max(4.0, (depth + 1) * column + 0.4)
     height = float(np.clip((rows + 1) * (_ROW if named else 0.16) + 1.2, 4.2, 40))
     side = min(height, 6.0) if picture is not None else 0.0
     figure = Figure(figsize=(width + side, height), layout="constrained")
@@ -128,7 +130,7 @@ def write_drawing(
         axes, right = figure.subplots(1, 2, width_ratios=(width, side))
         right.imshow(picture)
         right.axis("off")
-    _draw_graph(axes, report, position, loops, named)
+    _draw_graph(axes, report, position, loops, round(column / _LETTER) if named else 0)
     # A chain of hundreds of joints would make a picture that nothing opens.
     dpi = min(130.0, 12_000 / (width + side))
     with replacing(path) as temporary:
@@ -166,19 +168,19 @@ def _draw_graph(axes: Axes, report: dict[str, Any], position: np.ndarray, loops:
     colors = COLORS | {kind: _MORE_COLORS[i % len(_MORE_COLORS)] for i, kind in enumerate(more)}
     for kind in dict.fromkeys(classes):
         these = np.array([c == kind for c in classes])
-        size = 46 if named else 12
+        size = 46 if letters else 12
         axes.scatter(*position[these].T, s=size, color=colors[kind], label=f"{kind} ({these.sum()})", zorder=2)
-    if named:
+    if letters:
         parents = {min(edge) for edge in report["edges"]} | {0}
         for index, node in enumerate(nodes):
             text = node["joint"] or (report["robot"] or {}).get("root_body") or "root"
-            text = text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"
+            text = text if len(text) <= letters else text[: letters - 1] + "…"
             inner = index in parents and len(nodes) > 1
             place = {"ha": "center", "va": "bottom"} if inner else {"ha": "left", "va": "center"}
             offset = (0, 5.5) if inner else (6, 0)
             axes.annotate(text, position[index], offset, textcoords="offset points", fontsize=6.5, zorder=3, **place)
     depth, rows = position.max(axis=0)
-    axes.set_xlim(-0.5, depth + (1.0 if named else 0.5))
+    axes.set_xlim(-0.5, depth + (1.0 if letters else 0.5))
     axes.set_ylim(rows + 0.8, -0.8)
     axes.set_title(f"{report['name']}: {count(len(nodes), 'node')}, {count(len(report['edges']), 'link')}", fontsize=10)
     axes.axis("off")

@@ -25,7 +25,7 @@ SEED = 0
 
 
 def inspect(
-    name: str, *, root_body: str | None = None, steps: int = 200, drawing: Path | None = None, rendering: bool = True
+    name: str, *, root_body: str | None = None, steps: int = 200, output: Path | None = None, rendering: bool = True
 ) -> dict[str, Any]:
     """Compile a body and report on it. Run it in a process of its own: a broken file may take the process down.
 
@@ -33,7 +33,7 @@ def inspect(
         name: path of a model, or name of a ready-made body.
         root_body: top body of the robot, where the model has several.
         steps: control steps of random actions, 0 for none.
-        drawing: PNG to write, `None` for none.
+        output: folder for the drawing, NAME.png; `None` draws nothing.
         rendering: put a picture of the robot into the drawing, where OpenGL works.
 
     Returns:
@@ -67,7 +67,8 @@ def inspect(
         report["stability"], unstable = check_stability(env, steps, SEED)
         findings += unstable
     report["drawing"] = None
-    if drawing is not None and env is not None and graph is not None:
+    if output is not None and env is not None and graph is not None:
+        drawing = output / f"{label}.png"
         report["drawing"] = str(drawing)
         if note := write_drawing(drawing, env.model, report, robot, with_rendering=rendering):
             findings.append(note)

@@ -71,8 +71,8 @@ def main() -> int:
     """Read a request from standard input, and write the report, or the user's error, to the file that it names."""
     request = json.load(sys.stdin)
     answer = Path(request.pop("answer"))
-    if request.get("drawing"):
-        request["drawing"] = Path(request["drawing"])
+    if request.get("output"):
+        request["output"] = Path(request["output"])
     from snowflake.inspection.report import inspect
 
     code = 0

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def evaluate_bodies(policy: GraphActorCriticPolicy, run: Run) -> dict[str, dict[
             episodes=config.evaluation.eval_episodes,
             seed=config.seed + EVALUATION_SEED_OFFSET,
             max_episode_steps=config.env.max_episode_steps,
-            num_threads=config.env.num_threads,
+            make_env=partial(run.make_env, morphology, num_threads=config.env.num_threads),
         )
         results[morphology.name] = {
             "returns": np.asarray(batch.returns).tolist(),

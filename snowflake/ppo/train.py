@@ -11,6 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import TensorBoardOutputFormat
 
 import envs
+from agents import Morphology
 from agents.errors import UserError
 from envs.physics import available_cores
 from snowflake.config import TrainConfig
@@ -46,7 +47,7 @@ def train(
     """
     Run.check_free(run_path)
     algorithm = build(config)
-    run = Run.create(run_path, config, command)
+    run = Run.create(run_path, config, algorithm.env.vector_env.body_envs, command)
     logger = make_logger(run.path)
     _writer(logger).add_text("hyperparameters", hyperparameters(run), 0)
     algorithm.set_logger(logger)
@@ -81,7 +82,7 @@ def resume(
                 f"--total-timesteps {total_timesteps} lies behind the last checkpoint of {run_path} ({done} steps)"
             )
         run = dataclasses.replace(run, config=dataclasses.replace(run.config, total_timesteps=total_timesteps))
-    algorithm = build(run.config)
+    algorithm = build(run.config, run.morphologies)
     restore(algorithm, folder)
     if total_timesteps is not None:
         write_atomic(run.path / "config.yaml", to_yaml(run.config))
@@ -91,19 +92,28 @@ def resume(
     return run
 
 
-def build(config: TrainConfig) -> SnowflakePPO:
-    """Environment, policy and algorithm of a config, at step 0."""
+def build(config: TrainConfig, morphologies: Sequence[Morphology] | None = None) -> SnowflakePPO:
+    """Environment, policy and algorithm of a config, at step 0.
+
+    Args:
+        config: resolved config.
+        morphologies: the bodies; those that ``config.agents`` names if not given.
+    """
     torch.set_num_threads(config.torch_threads or available_cores())
     _check_device(config.device)
     env = LocomotionVecEnv(
         envs.make_vector_env(
-            config.agents,
+            morphologies or config.agents,
             config.env.n_envs,
             max_episode_steps=config.env.max_episode_steps,
             num_threads=config.env.num_threads,
+            task_options=config.task,
+            features=config.env.features,
+            root_body=config.env.root_body,
         )
     )
-    graphs = tuple(graph_of(body.morphology) for body in env.vector_env.body_envs)
+    edges = config.policy.equality_edges
+    graphs = tuple(graph_of(body, equality_edges=edges) for body in env.vector_env.body_envs)
     return SnowflakePPO.from_config(config, env, graphs)
 
 

@@ -12,6 +12,7 @@ import torch
 
 import snowflake
 from agents.errors import UserError
+from envs import LocomotionVectorEnv
 from snowflake.freezing import trainable_parameters
 from snowflake.policy import check_compatible
 from snowflake.ppo.train import train
@@ -43,7 +44,7 @@ def test_an_existing_folder_is_never_touched(run, tmp_path) -> None:
         train(run.config, run.path, progress=False)
     assert sorted((p, p.stat().st_mtime_ns) for p in run.path.rglob("*")) == before
     (tmp_path / "empty").mkdir()
-    Run.create(tmp_path / "empty", run.config)
+    Run.create(tmp_path / "empty", run.config, [run.make_env(run.morphologies[0])])
 
 
 def test_policy_predicts_the_same_in_a_fresh_interpreter(run, tmp_path) -> None:
@@ -108,9 +109,8 @@ def test_actor_of_another_kind_is_refused(run, tmp_path) -> None:
     target.write_bytes(source.read_bytes())
     with pytest.raises(UserError, match=r"does not fit body 'centipede-4'"):
         mixed.load_policy("last")
-    import agents
 
-    centipede, ant = graph_of(agents.load("centipede-4")), graph_of(agents.load("ant"))
+    centipede, ant = (graph_of(LocomotionVectorEnv(name)) for name in ("centipede-4", "ant"))
     with pytest.raises(UserError, match="node types"):
         check_compatible(centipede, ant)
     with pytest.raises(UserError, match="bound to its body"):
@@ -123,7 +123,7 @@ def test_actor_acts_on_larger_and_crippled_bodies_with_the_same_bytes(run) -> No
     policy = run.load_policy("last")
     weights = policy.actor.state_dict()
     for name in ("centipede-20", "centipede-6-crippled"):
-        target = policy.for_bodies([graph_of(agents.load(name))])
+        target = policy.for_bodies([run.graph_of(agents.load(name))])
         moved = target.actor.state_dict()
         assert weights.keys() == moved.keys()
         assert all(torch.equal(weights[k], moved[k]) for k in weights)

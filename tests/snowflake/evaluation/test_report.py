@@ -113,7 +113,7 @@ def test_evaluation_disturbs_no_generator_and_no_policy(run: Run) -> None:
         (["transfer", "{run}", "--to", "centipede-2"], "at least 3"),
         (["transfer", "{run}"], "--to is missing"),
         (["transfer", "{run}", "--to", "centipede-4"], "beside the run's own"),
-        (["transfer", "{run}", "--to", "ant"], "no task yet"),
+        (["transfer", "{run}", "--to", "ant"], "or train with --features general"),
         (["evaluate", "{run}-not-there"], "does not exist"),
         (["evaluate", "pretrained:nothing"], "no pretrained policy"),
         (["evaluate", "{run}", "--checkpoint", "7"], "has no checkpoint '7'"),

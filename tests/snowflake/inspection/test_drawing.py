@@ -37,13 +37,13 @@ def test_a_drawing_without_opengl(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise UserError("nothing can be drawn here")
 
     monkeypatch.setattr(drawing, "robot_picture", refuse)
-    path = tmp_path / "graph.png"
-    report = inspect("ant", steps=0, drawing=path)
+    report = inspect("ant", steps=0, output=tmp_path)
+    path = tmp_path / "ant.png"
     assert report["drawing"] == str(path)
     assert [f["code"] for f in report["findings"] if f["severity"] == "note"] == ["no-rendering"]
     picture = matplotlib.image.imread(path)
     assert picture[..., :3].std() > 0.02
-    assert [file.name for file in tmp_path.iterdir()] == ["graph.png"]
+    assert [file.name for file in tmp_path.iterdir()] == ["ant.png"]
 
 
 def test_a_picture_goes_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
