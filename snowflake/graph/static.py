@@ -8,7 +8,7 @@ any model. With x a number and u a unit (the magnitude from which it starts to m
 - one-hots for kinds, 0 or 1 for flags.
 
 All are taken at the reference pose `qpos0`. Directions are in the frame of the moving body above (the world for a
-joint of the top body), lengths in units of the robot's size, its radius of gyration in that pose:
+joint of the top body), lengths `wide` with unit 0.1 of the robot's size, its radius of gyration in that pose:
 sqrt(sum_i (m_i |x_i - c|^2 + tr(I_i) / 2) / sum_i m_i) over the bodies that can move, c the centre of mass, I_i the
 inertia of body i about its own centre. The "part" of a joint or of the root is its moving body with all that is welded
 to it; what cannot move at all (a fixed base) counts as having no mass.
@@ -99,7 +99,7 @@ def root_static(model: mujoco.MjModel, rest: RestPose, attached: list[list[int]]
     partly = len(robot.root_joints) > 0 and not free
     mass, centre, inertia = rest.part(top)
     frame, gravity = rest.frame(top), _gravity(model)
-    offset = frame @ (centre - rest.data.xpos[top]) / rest.size if mass > 0 else np.zeros(3)
+    offset = _length(frame @ (centre - rest.data.xpos[top]), rest) if mass > 0 else [0.0] * 3
     row = [
         *(float(free), float(partly), float(not free and not partly)),
         sum(_freedoms(model, int(joint)) for joint in robot.root_joints) / 6,
@@ -116,6 +116,11 @@ def root_static(model: mujoco.MjModel, rest: RestPose, attached: list[list[int]]
         *(frame @ gravity / max(float(np.linalg.norm(gravity)), 1e-9)),
     ]
     return _float32([row], len(ROOT_STATIC))[0]
+
+
+def _length(vector: np.ndarray, rest: RestPose) -> list[float]:
+    """Encode a vector of lengths: small parts on a large fixed base are many sizes away from it."""
+    return [wide(float(x) / rest.size, 0.1) for x in vector]
 
 
 def _freedoms(model: mujoco.MjModel, joint: int) -> int:
@@ -155,7 +160,7 @@ def _joint_row(model: mujoco.MjModel, rest: RestPose, joint: int, controls: int)
         *(float(kind == one) for one in _TYPES),
         float(kind not in _TYPES),
         *(np.zeros(3) if ball else frame @ axis),
-        *(frame @ (anchor - origin) / rest.size),
+        *_length(frame @ (anchor - origin), rest),
         *(float(limited), bounded(lower, scale), bounded(upper, scale), bounded(reference, scale)),
         bounded(spring, scale),
         wide(float(model.dof_damping[dof]), 0.01),
@@ -167,7 +172,7 @@ def _joint_row(model: mujoco.MjModel, rest: RestPose, joint: int, controls: int)
         wide(mass, 0.01),
         rest.fraction(mass),
         wide(mass if slide else turning, 0.01 if slide else 1e-5),
-        *(frame @ (centre - anchor) / rest.size if mass > 0 else np.zeros(3)),
+        *(_length(frame @ (centre - anchor), rest) if mass > 0 else [0.0] * 3),
         wide(controls, 1.0),
     ]
 

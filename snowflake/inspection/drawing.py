@@ -154,7 +154,8 @@ def robot_picture(model: mujoco.MjModel, robot: Robot | None) -> np.ndarray:
         return renderer.draw(data)
 
 
-def _draw_graph(axes: Axes, report: dict[str, Any], position: np.ndarray, loops: list[list[int]], named: bool) -> None:
+def _draw_graph(axes: Axes, report: dict[str, Any], position: np.ndarray, loops: list[list[int]], letters: int) -> None:
+    """Draw nodes and links; names of at most so many letters, 0 for none."""
     nodes, looping = report["nodes"], {tuple(edge) for edge in loops}
     for edge in report["edges"]:
         (x0, y0), (x1, y1) = position[edge[0]], position[edge[1]]

@@ -28,6 +28,7 @@ def inspect_apart(name: str, **arguments: Any) -> dict[str, Any]:
 
     Raises:
         UserError: raised there, or the process died or took too long.
+        RuntimeError: anything else was raised there; holds the traceback.
     """
     timeout = float(arguments.pop("timeout", TIMEOUT))
     with tempfile.TemporaryDirectory(prefix="snowflake-") as folder:
@@ -43,6 +44,8 @@ def inspect_apart(name: str, **arguments: Any) -> dict[str, Any]:
             raise UserError(f"{name}: no report after {timeout:g} s, given up") from None
         if answer.exists():
             return _read(answer, name)
+    if "Traceback (most recent call last)" in done.stderr and "mujoco.FatalError" not in done.stderr:
+        raise RuntimeError(f"{name}: the report failed\n{done.stderr}")  # a fault of ours keeps its traceback
     raise UserError(f"{name}: MuJoCo {_death(done.returncode)} on this file{_last_line(done.stderr)}")
 
 

@@ -262,10 +262,10 @@ def test_static_features_by_hand() -> None:
         return float(np.log1p(x / unit)) / 4
 
     expected = {
-        "is_hinge": 1, "axis_z": 1, "offset_x": 2.5 / size, "is_limited": 1, "lower": -np.pi / (np.pi + 2),
+        "is_hinge": 1, "axis_z": 1, "offset_x": wide(2.5 / size, 0.1), "is_limited": 1, "lower": -np.pi / (np.pi + 2),
         "upper": np.pi / (np.pi + 2), "damping": wide(0.5, 0.01), "armature": wide(0.02, 1e-4),
         "stiffness": wide(4, 0.01), "frictionloss": wide(0.3, 0.01), "mass": wide(1, 0.01), "mass_fraction": 0.25,
-        "inertia": wide(inertia, 1e-5), "centre_x": -0.5 / size, "controls": wide(1, 1),
+        "inertia": wide(inertia, 1e-5), "centre_x": -wide(0.5 / size, 0.1), "controls": wide(1, 1),
     }  # fmt: skip
     assert joint == pytest.approx(dict.fromkeys(JOINT_STATIC, 0.0) | expected, abs=1e-6)
     actuator = dict(zip(ACTUATOR_STATIC, graph.actuator_static[0].tolist(), strict=True))

@@ -16,7 +16,7 @@ from snowflake.inspection import worker
     [
         (-11, "", r"it.xml: MuJoCo crashed \(SIGSEGV\) on this file$"),
         (-6, "noise\nassert failed\n", r"crashed \(SIGABRT\) on this file: assert failed$"),
-        (1, "Traceback\nMemoryError", r"gave up \(exit code 1\) on this file: MemoryError$"),
+        (1, "ERROR: out of memory\n", r"gave up \(exit code 1\) on this file: ERROR: out of memory$"),
     ],
 )
 def test_the_death_of_the_process_is_one_line(
@@ -25,6 +25,13 @@ def test_the_death_of_the_process_is_one_line(
     died = subprocess.CompletedProcess([], code, "", stderr)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: died)
     with pytest.raises(UserError, match=words):
+        worker.inspect_apart("it.xml")
+
+
+def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = "Traceback (most recent call last):\n  File ...\nIndexError: 7\n"
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", fault))
+    with pytest.raises(RuntimeError, match="IndexError: 7"):
         worker.inspect_apart("it.xml")
 
 
