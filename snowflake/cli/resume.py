@@ -35,6 +35,5 @@ def main(argv: list[str]) -> int:
     Run.open(flags.run).find_checkpoint("last")  # a wrong folder is told here, before torch is imported
     from snowflake.ppo.train import resume
 
-    resume(flags.run, total_timesteps=flags.total_timesteps)
-    print(closing_words(flags.run))
+    print(closing_words(resume(flags.run, total_timesteps=flags.total_timesteps)))
     return 0

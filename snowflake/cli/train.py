@@ -63,13 +63,15 @@ def default_run_path(config: TrainConfig) -> Path:
     return Path("runs") / f"{bodies}__{config.method}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def closing_words(run_path: Path) -> str:
+def closing_words(run: Run) -> str:
     """What to do with a finished run."""
-    others = "--to centipede-8 centipede-12"
-    return f"""run folder: {run_path}
-measure:    snowflake evaluate {run_path}
-transfer:   snowflake transfer {run_path} {others}
-curves:     tensorboard --logdir {run_path.parent}"""
+    others = ("centipede-8", "centipede-12") if run.features == "paper" else ("ant", "walker2d", "humanoid")
+    trained = {morphology.name for morphology in run.morphologies}
+    targets = " ".join(name for name in others if name not in trained)
+    return f"""run folder: {run.path}
+measure:    snowflake evaluate {run.path}
+transfer:   snowflake transfer {run.path} --to {targets}
+curves:     tensorboard --logdir {run.path.parent}"""
 
 
 def main(argv: list[str]) -> int:
@@ -78,6 +80,5 @@ def main(argv: list[str]) -> int:
     Run.check_free(run_path)
     from snowflake.ppo.train import train  # here, since it takes torch seconds to load
 
-    train(config, run_path, command=["snowflake", "train", *argv])
-    print(closing_words(run_path))
+    print(closing_words(train(config, run_path, command=["snowflake", "train", *argv])))
     return 0
