@@ -64,8 +64,9 @@ def test_examples_keep_the_style_of_the_house(copy: Path) -> None:
 
 def test_the_new_body_is_listed_and_has_a_graph(copy: Path) -> None:
     rows = [line.split() for line in python(copy, "-m", "snowflake.cli", "agents").splitlines()]
-    # A root and 3 hinges; 8 positions without x, y, 9 velocities, 30 contact columns (world and 4 links); 3 motors.
-    assert ["snake-4", "4", "6", "47", "3", "advance"] in rows
+    # A root and 3 hinges. Root: height, 6 of its rotation, 6 velocities; hinges: sine, cosine, velocity each; 4 links
+    # of 6 contact columns: 13 + 9 + 24. 3 motors.
+    assert ["snake-4", "4", "6", "46", "3", "advance"] in rows
 
 
 def test_the_new_body_trains_on_the_new_task_with_the_new_network_by_the_new_method(copy: Path) -> None:
@@ -81,4 +82,4 @@ def test_the_new_body_trains_on_the_new_task_with_the_new_network_by_the_new_met
         "_, rewards, *_ = env.step(actions)\n"
         "print(type(policy.actor).__name__, obs.shape, actions.shape, rewards.shape)\n"
     )
-    assert python(copy, "-c", script).strip() == "DeepSetsActor (3, 47) (3, 3) (3,)"
+    assert python(copy, "-c", script).strip() == "DeepSetsActor (3, 46) (3, 3) (3,)"

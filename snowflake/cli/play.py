@@ -72,9 +72,9 @@ def launch_viewer(env: Any) -> Any:
         UserError: the window cannot be opened.
     """
     try:
-        import mujoco.viewer
+        from mujoco import viewer
 
-        return mujoco.viewer.launch_passive(env.model, env.physics.data[0], show_left_ui=False, show_right_ui=False)
+        return viewer.launch_passive(env.model, env.physics.data[0], show_left_ui=False, show_right_ui=False)
     except (ImportError, RuntimeError, mujoco.FatalError) as error:
         raise UserError(f"MuJoCo's viewer cannot be opened: {error}") from error
 

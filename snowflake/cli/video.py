@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,7 +108,7 @@ def _film(flags: VideoFlags, run: Run, bodies: Sequence[Morphology], paths: list
         for player, path in zip(players, paths, strict=True):
             steps = flags.steps or max(1, round((flags.seconds or 10.0) / player.env.dt))
             name = player.env.morphology.name
-            with progress() as told:
+            with progress() as shown:
                 video = record(
                     player.env,
                     player.controller,
@@ -115,7 +116,7 @@ def _film(flags: VideoFlags, run: Run, bodies: Sequence[Morphology], paths: list
                     steps=steps,
                     seed=flags.seed,
                     size=(flags.width, flags.height),
-                    told=None if told is None else (lambda step, of, name=name: told(name, f"of {of}", step, 0)),
+                    told=None if shown is None else partial(_tell, shown, name),
                 )
             how = "zero-shot, " if player.zero_shot else ""
             ended = f"{video.episodes} episode{'' if video.episodes == 1 else 's'} ended"
@@ -123,6 +124,10 @@ def _film(flags: VideoFlags, run: Run, bodies: Sequence[Morphology], paths: list
     finally:
         for player in players:
             player.env.close()
+
+
+def _tell(shown: Callable[[str, str, int, int], None], name: str, step: int, steps: int) -> None:
+    shown(name, f"filming {steps} steps", step, 0)
 
 
 def _paths(flags: VideoFlags, run: Path, names: list[str]) -> list[Path]:

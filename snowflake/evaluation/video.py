@@ -139,7 +139,7 @@ def _writer(path: Path, fps: float) -> Iterator[FrameWriter]:
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"video {path}: the folder cannot be written to, choose another --output")
     with replacing(path) as temporary:
-        writer = imageio.get_writer(
+        writer: Any = imageio.get_writer(
             temporary, format="FFMPEG", mode="I", fps=fps, codec="libx264", quality=7, macro_block_size=2
         )
         try:

@@ -35,6 +35,7 @@ _NARROW = 0.3  # inches between depths without names
 _MAX_NAMED = 130  # nodes
 _WIDEST = 24.0  # inches of named nodes
 _LETTER = 0.068  # inches
+_LEAF_LETTERS = 24
 _PICTURE = (900, 900)
 
 
@@ -175,9 +176,10 @@ def _draw_graph(axes: Axes, report: dict[str, Any], position: np.ndarray, loops:
         parents = {min(edge) for edge in report["edges"]} | {0}
         for index, node in enumerate(nodes):
             text = node["joint"] or (report["robot"] or {}).get("root_body") or "root"
-            text = text if len(text) <= letters else text[: letters - 1] + "…"
             inner = index in parents and len(nodes) > 1
-            place = {"ha": "center", "va": "bottom"} if inner else {"ha": "left", "va": "center"}
+            room = letters if inner else max(letters, _LEAF_LETTERS)
+            text = text if len(text) <= room else text[: room - 1] + "…"
+            place: dict[str, Any] = {"ha": "center", "va": "bottom"} if inner else {"ha": "left", "va": "center"}
             offset = (0, 5.5) if inner else (6, 0)
             axes.annotate(text, position[index], offset, textcoords="offset points", fontsize=6.5, zorder=3, **place)
     depth, rows = position.max(axis=0)

@@ -34,7 +34,7 @@ def body_name(model: mujoco.MjModel, body: int) -> str:
     return display_name(model, _OBJ.mjOBJ_BODY, int(body))
 
 
-def actuator_name(model: mujoco.MjModel, actuator: int) -> str:
+def actuator_name(model: mujoco.MjModel, actuator: int | np.integer) -> str:
     """Return an actuator's name, or `"actuator#7"`."""
     return display_name(model, _OBJ.mjOBJ_ACTUATOR, int(actuator))
 

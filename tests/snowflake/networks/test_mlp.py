@@ -24,7 +24,7 @@ def flat_actor(*graphs: MorphologyGraph, **config: object) -> MLPActor:
 
 
 def flat_critic(*graphs: MorphologyGraph) -> FlatCritic:
-    critic = build_critic(graphs, PolicyConfig(), torch.Generator().manual_seed(0))
+    critic = build_critic(graphs, PolicyConfig(critic="flat"), torch.Generator().manual_seed(0))
     assert isinstance(critic, FlatCritic)
     return critic
 

@@ -107,7 +107,7 @@ def test_log_prob_entropy_and_loss_equal_torch_distributions() -> None:
     ratio = np.exp((log_prob - flat.old_log_prob).detach().numpy().astype(np.float64))
     adv = flat.advantages.numpy()
     expected = -np.minimum(adv * ratio, adv * np.clip(ratio, 0.95, 1.05)).mean() - 0.1 * float(entropy.detach().mean())
-    assert float(loss) == pytest.approx(expected, rel=1e-4)
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-4)
 
 
 def test_gradient_norm_is_clipped_for_the_actor_alone() -> None:
