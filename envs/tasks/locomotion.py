@@ -28,6 +28,8 @@ WALK = 0.5
 """Speed of a walk over sqrt(gravity x size): the Froude number 0.25 of walking animals."""
 CTRL_COST, CONTACT_COST, HEALTHY_REWARD, NOISE = 0.5, 0.01, 1.0, 0.05
 """Defaults of the weights and of the reset noise; see `LocomotionTask`."""
+FASTEST = 10.0
+"""Walking speeds beyond which advance earns no more: a simulation about to diverge throws its robot far faster."""
 _LOW, _HIGH = 0.5, 2.0
 _ALONG = 0.1  # smallest part of an axis along a direction that counts
 _FREE, _SLIDE = int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_SLIDE)
@@ -102,8 +104,8 @@ def stands_by_itself(model: mujoco.MjModel, robot: Robot, data: mujoco.MjData) -
 class LocomotionTask(Task):
     """Reward = w v + h - c mean(a^2) - k sum(min(|F| / weight, 1)^2) a control step.
 
-    - v: mean velocity of the robot's centre of mass along the world's x over the control step [m/s]. w is
-      1 / `Scale.speed`, so that walking earns 1 whatever the size. A robot that cannot travel along x (a fixed base, a
+    - v: mean velocity of the robot's centre of mass along the world's x over the control step [m/s], cut at `FASTEST`
+      times `Scale.speed`. w is 1 / `Scale.speed`, so that walking earns 1 whatever the size. A robot that cannot travel along x (a fixed base, a
       root in limits) is rewarded for the speed of its centre of mass, in any direction: what a base that stays in place
       can still do is move.
     - with `command`, instead of w v: w exp(-|e|^2 / s^2) + u exp(-(e_turn / s_turn)^2), for the errors e of the planar
@@ -218,7 +220,8 @@ class LocomotionTask(Task):
             planar, turn = self._commands.follow(velocity, rotation)
             return {"reward_forward": self._forward * planar, "reward_turn": turn}
         advance = velocity[:, 0] if self.scale.can_travel else np.linalg.norm(velocity, axis=1)
-        return {"reward_forward": self._forward * advance}
+        fastest = FASTEST * self.scale.speed
+        return {"reward_forward": self._forward * np.clip(advance, -fastest, fastest)}
 
     def get_state(self) -> dict[str, np.ndarray]:
         commands = self._commands.get_state() if self._commands is not None else {}
