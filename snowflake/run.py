@@ -138,7 +138,11 @@ class Run:
             UserError: something is there already.
         """
         path = Path(path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        try:
+            taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+        except OSError as error:
+            raise UserError(f"run folder {str(path)[:80]}: {error.strerror or error}; choose another --run") from error
+        if taken:
             raise UserError(
                 f"run folder {path} exists: choose another --run, or continue it with `snowflake resume {path}`"
             )
@@ -213,13 +217,20 @@ class Run:
         )
 
     def index(self) -> dict[str, int]:
-        """Which checkpoints are ``last`` and ``best``, by step."""
-        file = self.path / "checkpoints" / "index.json"
-        return _read_json(file) if file.exists() else {}
+        """Which checkpoints are ``last`` and ``best``, by step.
 
-    def set_index(self, name: str, step: int) -> None:
-        """Let ``name`` (``last`` or ``best``) point at the checkpoint of ``step``."""
-        write_atomic(self.path / "checkpoints" / "index.json", dump_json(self.index() | {name: step}))
+        Raises:
+            UserError: the index is damaged.
+        """
+        file = self.path / "checkpoints" / "index.json"
+        index = _read_json(file) if file.exists() else {}
+        if not all(isinstance(step, int) for step in index.values()):
+            raise UserError(f"{file} is damaged: its values must be numbers of steps")
+        return index
+
+    def set_index(self, steps: dict[str, int]) -> None:
+        """Let names (``last``, ``best``) point at the checkpoints of these steps, all at once."""
+        write_atomic(self.path / "checkpoints" / "index.json", dump_json(self.index() | steps))
 
     def prune(self, keep: Sequence[int]) -> None:
         """Delete the checkpoints that are neither in ``keep`` nor ``last`` or ``best``."""
@@ -227,6 +238,12 @@ class Run:
         for step in self.checkpoints():
             if step not in wanted:
                 shutil.rmtree(self.checkpoint_path(step))
+
+    def drop_checkpoints_after(self, step: int) -> None:
+        """Delete checkpoints beyond ``step``: a run that was killed while it saved may leave one that nothing names."""
+        for other in self.checkpoints():
+            if other > step:
+                shutil.rmtree(self.checkpoint_path(other))
 
     def find_checkpoint(self, which: str | int | None = None) -> Path:
         """Folder of a checkpoint: ``best``, ``last``, a number of steps; None takes ``best``, else ``last``.
@@ -337,7 +354,10 @@ def _read_body(file: Path) -> agents.Morphology:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        return json.loads(file.read_text())
+        values = json.loads(file.read_text())
+        if not isinstance(values, dict):
+            raise ValueError("it does not hold an object")
+        return values
     except FileNotFoundError:
         raise UserError(f"run folder {file.parent} is incomplete: {file.name} is missing") from None
     except (OSError, ValueError) as error:

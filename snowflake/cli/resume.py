@@ -22,6 +22,13 @@ class ResumeFlags:
     total_timesteps: Annotated[int | None, arg(metavar="INT")] = None
     """New total number of environment steps, counted from the start of the run; without it, the run's own."""
 
+    device: str | None = None
+    """Device to go on with: cpu, cuda, cuda:N; without it, as before. Elsewhere the run is no longer bit-exact."""
+    torch_threads: int | None = None
+    """Threads of torch; without it, as before. With another number the run is no longer bit-exact."""
+    num_threads: int | None = None
+    """Physics threads; without it, as before."""
+
     def __post_init__(self) -> None:
         if self.total_timesteps is not None and self.total_timesteps < 1:
             raise UserError(f"--total-timesteps {self.total_timesteps}: must be at least 1")
@@ -30,10 +37,18 @@ class ResumeFlags:
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = parse(ResumeFlags, argv, "snowflake resume")
-    from snowflake.run import Run
+    from snowflake.run import PRETRAINED, Run
 
-    Run.open(flags.run).find_checkpoint("last")  # a wrong folder is told here, before torch is imported
+    if str(flags.run).startswith(PRETRAINED):
+        raise UserError(f"{flags.run} cannot be resumed, it holds an actor only: train a run of your own")
+    run = Run.open(flags.run)
+    done = int(run.find_checkpoint("last").name[5:])  # a wrong folder is told here, before torch is imported
+    end = run.config.total_timesteps
+    if flags.total_timesteps is None and done >= end:
+        print(f"{flags.run} is complete: {done:,} of {end:,} steps; --total-timesteps N goes on")
+        return 0
     from snowflake.ppo.train import resume
 
-    print(closing_words(resume(flags.run, total_timesteps=flags.total_timesteps)))
+    threads = {"torch_threads": flags.torch_threads, "num_threads": flags.num_threads}
+    print(closing_words(resume(flags.run, flags.total_timesteps, device=flags.device, **threads)))
     return 0

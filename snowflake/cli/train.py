@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 import agents
+from agents.errors import UserError
 from snowflake.cli.parsing import parse, parse_known
 from snowflake.config import TrainConfig, loader
 from snowflake.run import Run
@@ -48,6 +50,8 @@ def parse_train(argv: Sequence[str]) -> tuple[TrainConfig, Path]:
         agents.errors.UserError: A flag, config or body is wrong.
     """
     presets = parse_known(_Presets, argv, _PROG)
+    if "--config" in argv and not presets.config:
+        raise UserError("--config names no file: give shipped names or paths of YAMLs")
     layers = loader.preset_layers(presets.method, presets.config)
     defaults = loader.build(layers, TrainFlags)
     flags = parse(TrainFlags, argv, _PROG, default=defaults)
@@ -68,10 +72,12 @@ def closing_words(run: Run) -> str:
     others = ("centipede-8", "centipede-12") if run.features == "paper" else ("ant", "walker2d", "humanoid")
     trained = {morphology.name for morphology in run.morphologies}
     targets = " ".join(name for name in others if name not in trained)
-    return f"""run folder: {run.path}
-measure:    snowflake evaluate {run.path}
-transfer:   snowflake transfer {run.path} --to {targets}
-curves:     tensorboard --logdir {run.path.parent}"""
+    path = shlex.quote(str(run.path))
+    lines = [f"run folder: {path}", f"measure:    snowflake evaluate {path}"]
+    if run.config.policy.network != "mlp":  # which is bound to its body
+        lines.append(f"transfer:   snowflake transfer {path} --to {targets}")
+    lines.append(f"curves:     tensorboard --logdir {shlex.quote(str(run.path.parent))}")
+    return "\n".join(lines)
 
 
 def main(argv: list[str]) -> int:

@@ -65,10 +65,14 @@ def to_yaml(config: TrainConfig) -> str:
 
 
 def preset_layers(method: str | None, configs: Sequence[str | Path]) -> list[Layer]:
-    """Return the layers below the command line: the method's preset, then the configs in order."""
+    """Return the layers below the command line: the method's preset, then the configs in order.
+
+    A method that is asked for by name wins over what configs say of its keys: else `--method mlp` beside the config of
+    another run would train that run's method under the name of mlp.
+    """
     layers = [read_layer(find_config(name)) for name in configs]
     named = [layer for layer in layers if "method" in layer.values]
-    origin = ""
+    origin, asked = "", method is not None
     if method is None:
         method = TrainConfig.method
         if named:
@@ -77,7 +81,8 @@ def preset_layers(method: str | None, configs: Sequence[str | Path]) -> list[Lay
         path = method_path(method)
     except UserError as error:
         raise UserError(f"{origin}: {error}" if origin else str(error)) from None
-    return [read_layer(path), *layers, Layer({"method": method})]
+    preset = read_layer(path)
+    return [*([] if asked else [preset]), *layers, *([preset] if asked else []), Layer({"method": method})]
 
 
 def read_layer(path: Path) -> Layer:

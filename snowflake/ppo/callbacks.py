@@ -52,6 +52,10 @@ def evaluate_bodies(policy: GraphActorCriticPolicy, run: Run) -> dict[str, dict[
     return results
 
 
+class TrainingStopped(Exception):
+    """Training stopped on request, between an update and the next rollout, with everything saved."""
+
+
 class RunCallback(BaseCallback):
     """Evaluates and saves at fixed numbers of environment steps, always between an update and the next rollout.
 
@@ -64,6 +68,8 @@ class RunCallback(BaseCallback):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self.run = run
+        self.stop_requested = False
+        """Set it to save and stop once the current update is done."""
 
     def _on_training_start(self) -> None:
         self.frozen = FrozenBytes(self.model.policy.actor)
@@ -77,8 +83,10 @@ class RunCallback(BaseCallback):
         save = self.model.num_timesteps == 0 or self._due("checkpoint", config.checkpoint_freq)
         if config.eval_freq and self._due("evaluation", config.eval_freq):
             save = self._evaluate() or save
-        if save:
+        if save or self.stop_requested:
             self._save()
+        if self.stop_requested:
+            raise TrainingStopped
 
     def _on_training_end(self) -> None:
         if self.run.config.evaluation.eval_freq and self.model.milestones.get("evaluation") != self.model.num_timesteps:
@@ -121,9 +129,7 @@ class RunCallback(BaseCallback):
             model.milestones[f"kept/{step}"] = step
         if step not in run.checkpoints():
             model.save(run.checkpoint_path(step))
-        run.set_index("last", step)
-        if model.milestones.get("best_step") == step:
-            run.set_index("best", step)
+        run.set_index({"last": step} | ({"best": step} if model.milestones.get("best_step") == step else {}))
         run.prune([int(v) for k, v in model.milestones.items() if k.startswith("kept/")])
 
 

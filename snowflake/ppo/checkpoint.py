@@ -70,10 +70,14 @@ def restore(algorithm: SnowflakePPO, folder: Path) -> None:
     algorithm.action_generator.set_state(generators["actions"])
     algorithm.minibatch_generator.set_state(generators["minibatches"])
     torch.set_rng_state(generators["torch"])
-    algorithm._last_obs = arrays.pop("last_obs")
-    algorithm._last_episode_starts = arrays.pop("last_episode_starts")
-    algorithm.env.set_state(arrays | state["env"])
-    _load_plain_state(algorithm, state)
+    try:
+        algorithm._last_obs = arrays.pop("last_obs")
+        algorithm._last_episode_starts = arrays.pop("last_episode_starts")
+        algorithm.env.set_state(arrays | state["env"])
+        _load_plain_state(algorithm, state)
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"checkpoint {folder} does not fit the run's config.yaml, or is damaged: {reason}") from error
 
 
 def _read_state(file: Path) -> dict[str, Any]:
@@ -82,6 +86,9 @@ def _read_state(file: Path) -> dict[str, Any]:
         version = state["format_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is missing or damaged: {' '.join(str(error).split())[:200]}") from error
+    step = int(file.parent.name.removeprefix("step_"))
+    if state.get("num_timesteps") != step:
+        raise UserError(f"checkpoint {file.parent} holds step {state.get('num_timesteps')}, not {step}: was it copied?")
     if version != FORMAT_VERSION:
         raise UserError(f"checkpoint {file.parent} has format {version}; this version reads {FORMAT_VERSION}")
     return state

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import json
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -18,7 +24,7 @@ from snowflake.config import TrainConfig
 from snowflake.config.loader import to_yaml
 from snowflake.files import write_atomic
 from snowflake.ppo.algorithm import SnowflakePPO
-from snowflake.ppo.callbacks import ProgressCallback, RunCallback, hyperparameters
+from snowflake.ppo.callbacks import ProgressCallback, RunCallback, TrainingStopped, hyperparameters
 from snowflake.ppo.checkpoint import restore
 from snowflake.ppo.logger import make_logger
 from snowflake.ppo.vec_env import LocomotionVecEnv
@@ -59,6 +65,9 @@ def resume(
     run_path: str | Path,
     total_timesteps: int | None = None,
     *,
+    device: str | None = None,
+    torch_threads: int | None = None,
+    num_threads: int | None = None,
     callbacks: Sequence[BaseCallback] = (),
     progress: bool = True,
 ) -> Run:
@@ -67,6 +76,9 @@ def resume(
     Args:
         run_path: run folder.
         total_timesteps: new end of the run; the learning-rate schedule then follows the new end.
+        device: where to go on; as before if not given. Elsewhere the run is no longer bit-exact.
+        torch_threads: threads of torch; as before if not given. With another number the run is no longer bit-exact.
+        num_threads: physics threads; as before if not given.
         callbacks: SB3 callbacks besides ours.
         progress: show progress on standard error.
 
@@ -76,19 +88,23 @@ def resume(
     run = Run.open(run_path)
     folder = run.find_checkpoint("last")
     done = int(folder.name[5:])
-    if total_timesteps is not None:
-        if total_timesteps <= done:
-            raise UserError(
-                f"--total-timesteps {total_timesteps} lies behind the last checkpoint of {run_path} ({done} steps)"
-            )
-        run = dataclasses.replace(run, config=dataclasses.replace(run.config, total_timesteps=total_timesteps))
-    algorithm = build(run.config, run.morphologies)
+    config = run.config
+    if total_timesteps is not None and total_timesteps <= done:
+        raise UserError(
+            f"--total-timesteps {total_timesteps} lies behind the last checkpoint of {run_path} ({done} steps)"
+        )
+    changes = {"total_timesteps": total_timesteps, "device": device, "torch_threads": torch_threads}
+    config = dataclasses.replace(config, **{key: value for key, value in changes.items() if value is not None})
+    if num_threads is not None:
+        config = dataclasses.replace(config, env=dataclasses.replace(config.env, num_threads=num_threads))
+    run = dataclasses.replace(run, config=config)
+    algorithm = build(config, run.morphologies)
     restore(algorithm, folder)
-    if total_timesteps is not None:
-        write_atomic(run.path / "config.yaml", to_yaml(run.config))
-    algorithm.set_logger(make_logger(run.path, resume_step=done))
     _drop_evaluations_after(run, done)
-    _learn(algorithm, run, run.config.total_timesteps - done, callbacks, progress)
+    write_atomic(run.path / "config.yaml", to_yaml(config))
+    run.drop_checkpoints_after(done)
+    algorithm.set_logger(make_logger(run.path, resume_step=done))
+    _learn(algorithm, run, config.total_timesteps - done, callbacks, progress)
     return run
 
 
@@ -131,27 +147,59 @@ def _check_device(device: str) -> None:
 def _learn(
     algorithm: SnowflakePPO, run: Run, timesteps: int, callbacks: Sequence[BaseCallback], progress: bool
 ) -> None:
-    bar = ProgressCallback(run.config.total_timesteps)
-    chain = [RunCallback(run), *([bar] if progress else []), *callbacks]
-    resumed = algorithm.num_timesteps > 0
+    bar, keeper = ProgressCallback(run.config.total_timesteps), RunCallback(run)
+    chain = [keeper, *([bar] if progress else []), *callbacks]
+    resumed = algorithm._last_obs is not None
     try:
         if timesteps > 0:
-            algorithm.learn(timesteps, callback=CallbackList(chain), reset_num_timesteps=not resumed)
+            with _stop_on_signal(keeper):
+                algorithm.learn(timesteps, callback=CallbackList(chain), reset_num_timesteps=not resumed)
+    except TrainingStopped:
+        bar.stop()
+        step = algorithm.num_timesteps
+        path = shlex.quote(str(run.path))
+        print(f"stopped at step {step:,}; continue with: snowflake resume {path}", file=sys.stderr)
+        raise KeyboardInterrupt from None
     finally:
         bar.stop()
         algorithm.logger.close()
         algorithm.env.close()
 
 
+@contextlib.contextmanager
+def _stop_on_signal(keeper: RunCallback) -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM end the run after the current update, saved; a second one ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python takes signals in the main thread only
+        return
+
+    def stop(number: int, frame: object) -> None:
+        if keeper.stop_requested:
+            raise KeyboardInterrupt
+        keeper.stop_requested = True
+        print("stopping after this update (once more: at once, losing it)", file=sys.stderr, flush=True)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _drop_evaluations_after(run: Run, step: int) -> None:
     """Forget evaluations that an interrupted run wrote after its last checkpoint."""
-    import json
-
     file = run.path / "evaluations.jsonl"
-    if file.exists():
-        lines = file.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
-        write_atomic(file, "".join(kept))
+    if not file.exists():
+        return
+    kept = []
+    for number, line in enumerate(file.read_text().splitlines(keepends=True), 1):
+        try:
+            if line.endswith("\n") and json.loads(line)["step"] <= step:  # a kill may have cut the last line
+                kept.append(line)
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{file}:{number} is damaged: delete that line") from None
+    write_atomic(file, "".join(kept))
 
 
 def _writer(logger):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +54,6 @@ class LocomotionVecEnv(VecEnv):
         self.render_mode = None
         self._seed: int | None = None
         self._actions = np.zeros((env.num_envs, *env.single_action_space.shape), np.float32)
-        self._start = time.time()
         self._clear()
 
     def _clear(self) -> None:
@@ -85,7 +83,6 @@ class LocomotionVecEnv(VecEnv):
             "episode": {
                 "r": round(float(self._returns[i]), 6),
                 "l": int(self._lengths[i]),
-                "t": round(time.time() - self._start, 6),
             },
             "episode_terms": {name: float(sums[i]) for name, sums in self._term_sums.items()},
             "termination_reason": str(infos["termination_reason"][i]),

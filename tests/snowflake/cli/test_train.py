@@ -25,7 +25,7 @@ def test_flags_win_over_config_and_method(tmp_path: Path) -> None:
     config, run = parse_train(argv)
     assert run == Path("here")
     assert (config.method, config.seed, config.env.n_envs, config.ppo.gamma) == ("nervenet", 5, 8, 0.9)
-    assert config.policy.freeze == ("encoder",)
+    assert config.policy.freeze == ()  # the method that the command line names, not the config's
     assert parse_train([*argv, "--freeze", "decoder", "message"])[0].policy.freeze == ("decoder", "message")
     assert parse_train([*argv, "--freeze"])[0].policy.freeze == ()
 

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from agents.errors import UserError
 from snowflake.config import PPOConfig, TrainConfig, files, loader
 
+ROOT = Path(__file__).resolve().parents[3]
+
 
 @pytest.fixture
 def write(tmp_path: Path):
@@ -29,18 +31,30 @@ def write(tmp_path: Path):
 
 
 def test_defaults_yaml_equals_the_dataclasses() -> None:
-    values, _ = files.read_yaml(files.config_root() / "defaults.yaml")
+    values, _ = files.read_yaml(ROOT / "docs" / "defaults.yaml")
     assert loader.check_layer(values).values == dataclasses.asdict(TrainConfig())
 
 
 def test_precedence_is_defaults_method_config_overrides(write) -> None:
-    path = write("seed: 1\npolicy:\n  freeze: [encoder]\n  hidden_size: 32\nenv:\n  n_envs: 4\n")
+    path = write("method: snowflake\nseed: 1\npolicy:\n  freeze: [encoder]\n  hidden_size: 32\nenv:\n  n_envs: 4\n")
     assert loader.resolve("nervenet").policy.freeze == ()
     assert loader.resolve("snowflake").policy.freeze == ("encoder", "message", "decoder")
-    config = loader.resolve("snowflake", [path], {"seed": 2, "env": {"n_envs": 8}})
+    config = loader.resolve(None, [path], {"seed": 2, "env": {"n_envs": 8}})
     assert (config.seed, config.env.n_envs, config.policy.hidden_size) == (2, 8, 32)
     assert config.policy.freeze == ("encoder",)
     assert config.ppo == PPOConfig()
+
+
+def test_a_method_asked_for_by_name_is_not_undone_by_a_config(write) -> None:
+    """The config of another run, whole, beside `--method`: the run is what its name says."""
+    whole = write(loader.to_yaml(loader.resolve("snowflake", [], {"seed": 7})))
+    for method in ("mlp", "nervenet"):
+        config = loader.resolve(method, [whole])
+        assert (config.method, config.seed) == (method, 7)
+        assert (config.policy.network, config.policy.freeze) == (
+            loader.resolve(method).policy.network,
+            loader.resolve(method).policy.freeze,
+        )
 
 
 def test_later_configs_win(write) -> None:

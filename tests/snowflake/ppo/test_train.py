@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -105,6 +107,66 @@ def test_resume_to_a_new_end(tmp_path) -> None:
     run = resume(tmp_path / "run", total_timesteps=192, progress=False)
     assert run.index()["last"] == 192
     assert Run.open(run.path).config.total_timesteps == 192
+
+
+class Signal(BaseCallback):
+    """Sends a signal to this process in the middle of a rollout."""
+
+    def __init__(self, number: int, step: int) -> None:
+        super().__init__()
+        self.number, self.step = number, step
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self.step:
+            os.kill(os.getpid(), self.number)
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_after_the_update_and_says_how_to_go_on(tmp_path, capsys, number) -> None:
+    config = tiny_config(total_timesteps=192)
+    whole = train(config, tmp_path / "whole", progress=False)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "cut", callbacks=[Signal(number, 72)], progress=False)
+    assert f"stopped at step 128; continue with: snowflake resume {tmp_path / 'cut'}" in capsys.readouterr().err
+    assert Run.open(tmp_path / "cut").index()["last"] == 128
+    assert_same(final_tensors(whole), final_tensors(resume(tmp_path / "cut", progress=False)))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_resume_from_the_start_is_bit_equal(tmp_path) -> None:
+    config = tiny_config(total_timesteps=128)
+    whole = train(config, tmp_path / "whole", progress=False)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "cut", callbacks=[StopAt(64)], progress=False)
+    assert Run.open(tmp_path / "cut").index()["last"] == 0
+    assert_same(final_tensors(whole), final_tensors(resume(tmp_path / "cut", progress=False)))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("checkpoints/step_000000000128/state.json", '{"format_version": 1}', "holds step None, not 128"),
+        ("checkpoints/index.json", "[]", "cannot be read"),
+        ("checkpoints/index.json", '{"last": "x"}', "is damaged"),
+        ("evaluations.jsonl", "rubbish\n", r"evaluations.jsonl:1 is damaged"),
+    ],
+)
+def test_a_damaged_run_is_told_and_left_as_it_was(tmp_path, file, text, message) -> None:
+    run = train(tiny_config(), tmp_path / "run", progress=False)
+    (run.path / file).write_text(text)
+    before = sorted((p, p.stat().st_mtime_ns) for p in run.path.rglob("*"))
+    with pytest.raises(UserError, match=message):
+        resume(run.path, total_timesteps=256, progress=False)
+    assert sorted((p, p.stat().st_mtime_ns) for p in run.path.rglob("*")) == before
+
+
+def test_resume_with_other_environments_is_refused(tmp_path) -> None:
+    run = train(tiny_config(), tmp_path / "run", progress=False)
+    config = (run.path / "config.yaml").read_text()
+    (run.path / "config.yaml").write_text(config.replace("n_envs: 4", "n_envs: 8"))
+    with pytest.raises(UserError, match=r"does not fit the run's config\.yaml"):
+        resume(run.path, total_timesteps=256, progress=False)
 
 
 def test_two_bodies_train_through_the_whole_loop(tmp_path) -> None:
