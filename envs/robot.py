@@ -82,7 +82,11 @@ class _Target:
 
 def display_name(model: mujoco.MjModel, kind: mujoco.mjtObj, element: int) -> str:
     """Return the name of an element, or `"joint#7"` and the like for one without."""
-    return mujoco.mj_id2name(model, kind, element) or f"{kind.name.removeprefix('mjOBJ_').lower()}#{element}"
+    try:
+        name = mujoco.mj_id2name(model, kind, element)
+    except UnicodeDecodeError:  # a file in another encoding than UTF-8: its names are as good as none
+        name = None
+    return name or f"{kind.name.removeprefix('mjOBJ_').lower()}#{element}"
 
 
 def find_robot(model: mujoco.MjModel, root_body: str | None = None, name: str = "") -> Robot:

@@ -174,6 +174,22 @@ class Run:
         features = self.config.env.features
         return self.graphs[0].feature_set if features == "auto" else features
 
+    def own_index(self, morphology: agents.Morphology) -> int | None:
+        """Which of the run's bodies this is, None for another.
+
+        Raises:
+            UserError: it has the name of one of them and is another model, as a file that was changed since.
+        """
+        for k, own in enumerate(self.morphologies):
+            if own.name == morphology.name:
+                if own != morphology and agents.model_hash(own.compile()) != agents.model_hash(morphology.compile()):
+                    raise UserError(
+                        f"body {own.name!r} is not the one that {self.path} was trained on, which has the same name: "
+                        "rename the file, or leave it out for the run's own"
+                    )
+                return k
+        return None
+
     def make_env(
         self, morphology: agents.Morphology, num_envs: int = 1, num_threads: int = 1
     ) -> envs.LocomotionVectorEnv:

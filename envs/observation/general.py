@@ -33,6 +33,9 @@ _SAMPLES = 64
 _DYN = mujoco.mjtDyn
 _FILTERS = (int(_DYN.mjDYN_FILTER), int(_DYN.mjDYN_FILTEREXACT))
 
+BOUND = 100.0
+"""Every column is cut at plus or minus this, in its own unit: no robot that holds together is as fast."""
+
 
 def general_layout(model: mujoco.MjModel, robot: Robot, command: bool = False) -> ObservationLayout:
     """Return the layout `root | joint positions | joint velocities | contacts | activations` of a robot.
@@ -109,7 +112,8 @@ class GeneralObserver:
         obs[:, contacts] = self._contacts.sum(physics.cfrc_ext[rows])
         if acts.stop > acts.start:
             obs[:, acts] = self._acts.encode(physics.act[rows])
-        return obs
+        # What a simulation about to diverge shows must not spoil running statistics for good. NaN stays NaN.
+        return np.clip(obs, -BOUND, BOUND, out=obs)
 
 
 def _root_values(state: RootState) -> np.ndarray:

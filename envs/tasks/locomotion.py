@@ -28,7 +28,7 @@ WALK = 0.5
 """Speed of a walk over sqrt(gravity x size): the Froude number 0.25 of walking animals."""
 CTRL_COST, CONTACT_COST, HEALTHY_REWARD, NOISE = 0.5, 0.01, 1.0, 0.05
 """Defaults of the weights and of the reset noise; see `LocomotionTask`."""
-FASTEST = 10.0
+FASTEST = 3.0
 """Walking speeds beyond which advance earns no more: a simulation about to diverge throws its robot far faster."""
 _LOW, _HIGH = 0.5, 2.0
 _ALONG = 0.1  # smallest part of an axis along a direction that counts

@@ -14,9 +14,12 @@ def load_bodies(names: Sequence[str]) -> tuple[Morphology, ...]:
         names: Names of bodies.
 
     Raises:
-        UserError: A body is unknown or has no task yet.
+        UserError: A body is unknown or has no task yet, or two different ones have one name.
     """
-    bodies = {body.name: body for body in map(load, names)}
+    bodies: dict[str, Morphology] = {}
+    for body in map(load, names):
+        if bodies.setdefault(body.name, body) != body:
+            raise UserError(f"two bodies are called {body.name!r}: rename one of the files, or measure them apart")
     for body in bodies.values():
         if not body.task:
             raise UserError(f"body {body.name!r} has no task yet: choose one of a family that has, like centipede-8")

@@ -55,15 +55,15 @@ def make_players(
 
 
 def _player(run: Run, policy: GraphActorCriticPolicy, body: Morphology, deterministic: bool, seed: int) -> Player:
-    own = {trained.name: k for k, trained in enumerate(run.morphologies)}
-    env = run.make_env(body)
+    own = run.own_index(body)
+    env = run.make_env(body if own is None else run.morphologies[own])
     try:
-        if body.name in own:
-            controller = policy_controller(policy, body=own[body.name], deterministic=deterministic, seed=seed)
+        if own is not None:
+            controller = policy_controller(policy, body=own, deterministic=deterministic, seed=seed)
         else:
             graph = graph_of(env, equality_edges=run.config.policy.equality_edges)
             controller = policy_controller(policy.for_bodies([graph]), deterministic=deterministic, seed=seed)
     except UserError:
         env.close()
         raise
-    return Player(env, controller, body.name not in own)
+    return Player(env, controller, own is None)

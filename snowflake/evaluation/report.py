@@ -85,10 +85,10 @@ def transfer_run(
     Raises:
         UserError: No such checkpoint, it does not fit a body, or no body is given.
     """
-    own = {body.name for body in run.morphologies}
-    others = tuple(body for body in to if body.name not in own)
+    others = tuple(body for body in to if run.own_index(body) is None)
     if not others:
-        raise UserError(f"--to names no body beside the run's own ({', '.join(sorted(own))}): name another one")
+        own = ", ".join(sorted(body.name for body in run.morphologies))
+        raise UserError(f"--to names no body beside the run's own ({own}): name another one")
     settings = _settings(run, episodes, seed, num_threads, told)
     return _measure("transfer", run, checkpoint, (*run.morphologies, *others), settings, command)
 
@@ -109,16 +109,16 @@ def _measure(
     if checkpoint is None:
         checkpoint = "best" if "best" in run.index() else "last"
     policy = run.load_policy(checkpoint)
-    own = {body.name: k for k, body in enumerate(run.morphologies)}
     # Every body is checked before the first episode: a misfit must not cost the minutes of those before it.
-    players: list[tuple[Morphology, GraphActorCriticPolicy, int]] = [
-        (run.morphologies[own[body.name]], policy, own[body.name])
-        if body.name in own
-        else (body, policy.for_bodies([run.graph_of(body)]), 0)
-        for body in bodies
-    ]
+    players: list[tuple[Morphology, GraphActorCriticPolicy, int, bool]] = []
+    for body in bodies:
+        k = run.own_index(body)
+        if k is None:
+            players.append((body, policy.for_bodies([run.graph_of(body)]), 0, True))
+        else:
+            players.append((run.morphologies[k], policy, k, False))
     results: list[BodyResult] = [
-        measure_body(player, k, body, settings, zero_shot=body.name not in own) for body, player, k in players
+        measure_body(player, k, body, settings, zero_shot=zero_shot) for body, player, k, zero_shot in players
     ]
     return Result(
         kind=kind,

@@ -14,6 +14,8 @@ import pytest
 
 from agents import UserError, load
 from snowflake.cli import main
+from snowflake.config import TrainConfig
+from snowflake.evaluation.bodies import load_bodies
 from snowflake.evaluation.report import evaluate_run, transfer_run, write_result
 from snowflake.run import Run
 
@@ -139,3 +141,21 @@ def test_unknown_body_is_told_before_torch_is_imported(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
     assert done.stderr.count("\n") == 2
+
+
+def test_a_changed_file_is_not_taken_for_the_body_of_the_run(tmp_path: Any) -> None:
+    """A file with the name of a trained body, and another robot in it, is refused; an equal one is the run's own."""
+    mjcf = (
+        '<mujoco><worldbody><body name="a"><geom size="{size}"/><joint name="j" axis="0 1 0"/></body></worldbody>'
+        '<actuator><motor joint="j" ctrlrange="-1 1"/></actuator></mujoco>'
+    )
+    for folder, size in (("one", 0.1), ("same", 0.1), ("other", 0.2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "pendulum.xml").write_text(mjcf.format(size=size))
+    run = Run(tmp_path, TrainConfig(), load_bodies([str(tmp_path / "one" / "pendulum.xml")]))
+    (same,), (other,) = (load_bodies([str(tmp_path / name / "pendulum.xml")]) for name in ("same", "other"))
+    assert run.own_index(same) == 0
+    with pytest.raises(UserError, match=r"is not the one that .* was trained on"):
+        run.own_index(other)
+    with pytest.raises(UserError, match="two bodies are called 'pendulum'"):
+        load_bodies([str(tmp_path / name / "pendulum.xml") for name in ("same", "other")])
