@@ -88,10 +88,9 @@ def main() -> int:
             relative = path.relative_to(folder).as_posix()
             if flags.files in relative:
                 rows += survey_file(package, path, relative, flags.timeout)
-        print(f"{package}: {sum(row.package == package for row in rows)} rows", file=sys.stderr)
+        if not flags.files:  # after each package, so that a survey that is stopped keeps what it has
+            write_csv([row for row in rows if row.package == package], flags.output, [package])
     print_table(rows)
-    if not flags.files:
-        write_csv(rows, flags.output, flags.packages)
     return int(any(row.outcome in ("crashed", "check failed") for row in rows))
 
 
