@@ -259,7 +259,7 @@ def test_kinematics_of_the_root(kind: str) -> None:
         np.testing.assert_allclose(state.linear[row], velocity[3:], atol=1e-12)
 
 
-def same_layout(one: LocomotionVectorEnv, other: LocomotionVectorEnv) -> None:
+def assert_same_layout(one: LocomotionVectorEnv, other: LocomotionVectorEnv) -> None:
     """Hold that two robots observe and act alike."""
     for field in ("names", "features", "units"):
         assert getattr(one.layout, field) == getattr(other.layout, field)
@@ -285,4 +285,4 @@ def test_units_defaults_and_includes_are_the_same_robot(tmp_path: Path) -> None:
     (tmp_path / "part.xml").write_text(f"<mujocoinclude>{text[start:end]}</mujocoinclude>")
     included = f'{text[:start]}<include file="part.xml"/>{text[end:]}'
     for variant in (radians, defaults, included):
-        same_layout(plain, LocomotionVectorEnv(morphology(tmp_path, variant)))
+        assert_same_layout(plain, LocomotionVectorEnv(morphology(tmp_path, variant)))

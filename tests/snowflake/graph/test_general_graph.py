@@ -44,7 +44,7 @@ def links(graph: MorphologyGraph) -> set[tuple[int, int]]:
     return {(a, b) for a, b in edges if a < b}
 
 
-def finite_and_sane(graph: MorphologyGraph) -> None:
+def assert_finite_and_sane(graph: MorphologyGraph) -> None:
     for array in (graph.root_static, graph.joint_static, graph.actuator_static):
         assert array.dtype == np.float32
         assert np.isfinite(array).all()
@@ -72,7 +72,7 @@ def test_real_bodies(name: str, nodes: int, edges: int, missing: set[str]) -> No
     assert hinges == {"pos_0", "pos_1", "vel_0", *(f"contact_{i}" for i in range(6))}
     assert graph.unseen_columns.tolist() == []
     assert graph.joint_id[graph.output_node].tolist() == model.actuator_trnid[:, 0].tolist()
-    finite_and_sane(graph)
+    assert_finite_and_sane(graph)
 
 
 def test_the_tree_is_that_of_the_papers_features() -> None:
@@ -160,7 +160,7 @@ def test_one_node_and_no_edge() -> None:
     data = Batch.from_data_list([graph.to_data(np.ones(graph.obs_dim))] * 2)
     assert data.validate()
     assert data.num_nodes == 2
-    finite_and_sane(graph)
+    assert_finite_and_sane(graph)
 
 
 def test_antagonists_differ_in_their_signed_shares() -> None:
@@ -297,7 +297,7 @@ def test_extreme_numbers_stay_finite() -> None:
     model.actuator_ctrlrange[:] = [-1e300, np.inf]
     model.body_mass[:] = 0
     model.opt.gravity[:] = 1e9
-    finite_and_sane(general_graph(model))
+    assert_finite_and_sane(general_graph(model))
 
 
 def test_json_keeps_every_array() -> None:
