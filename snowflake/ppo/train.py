@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
-from stable_baselines3.common.logger import TensorBoardOutputFormat
+from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
+from torch.utils.tensorboard import SummaryWriter
 
 import envs
 from agents import Morphology
@@ -202,6 +203,6 @@ def _drop_evaluations_after(run: Run, step: int) -> None:
     write_atomic(file, "".join(kept))
 
 
-def _writer(logger):
+def _writer(logger: Logger) -> SummaryWriter:
     (output,) = (f for f in logger.output_formats if isinstance(f, TensorBoardOutputFormat))
     return output.writer
