@@ -27,7 +27,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path of the same suffix; on success it takes the place of the file ``path``."""
-    handle, name = tempfile.mkstemp(prefix=".tmp-", suffix=path.suffix, dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".tmp-{path.stem}-", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -44,7 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside ``path``; on success it is renamed to ``path``, which must not exist."""
-    temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=path.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".tmp-{path.name}-", dir=path.parent))
     try:
         yield temporary
         for file in temporary.rglob("*"):

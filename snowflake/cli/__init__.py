@@ -34,6 +34,7 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "train": Command("snowflake.cli.train:main", "train a policy on one or several bodies"),
     "resume": Command("snowflake.cli.resume:main", "continue a run from its last checkpoint"),
+    "sweep": Command("snowflake.cli.sweep:main", "train and measure every cell of a study"),
     "evaluate": Command("snowflake.cli.evaluate:main", "measure a trained policy on its own bodies"),
     "transfer": Command("snowflake.cli.transfer:main", "measure a trained policy on bodies that it never saw"),
     "inspect": Command("snowflake.cli.inspect:main", "report on a model: its graph, what drives what, what is odd"),

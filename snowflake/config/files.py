@@ -49,16 +49,30 @@ def find_config(name: str | Path) -> Path:
     Raises:
         UserError: Neither a shipped name nor an existing path; the message names the nearest shipped ones.
     """
-    names = shipped_names()
+    return find_file(name, "config", config_root(), shipped_names())
+
+
+def find_file(name: str | Path, what: str, folder: Path, names: tuple[str, ...]) -> Path:
+    """Return ``folder/NAME.yaml`` for a name among ``names``, else the path that ``name`` is.
+
+    Args:
+        name: Shipped name, or path.
+        what: What the file is, for the message.
+        folder: Where the shipped ones lie.
+        names: The shipped ones.
+
+    Raises:
+        UserError: Neither a shipped name nor an existing path; the message names the nearest shipped ones.
+    """
     if isinstance(name, str) and name in names:
-        return config_root() / f"{name}.yaml"
+        return folder / f"{name}.yaml"
     path = Path(name)
     try:
         exists = path.exists()
     except (OSError, ValueError):  # too long for the file system, or a null byte
         exists = False
     if not exists:
-        raise UserError(f"config {str(name)!r} is neither a file nor a shipped config: {nearest(path.stem, names)}")
+        raise UserError(f"{what} {str(name)!r} is neither a file nor a shipped {what}: {nearest(path.stem, names)}")
     return path
 
 

@@ -29,7 +29,9 @@ class Curve:
     values: np.ndarray
 
 
-def read_curves(folder: Path, tags: tuple[str, ...] = (TRAINING_RETURN, EVALUATION_RETURN)) -> dict[str, Curve]:
+def read_curves(
+    folder: Path, tags: tuple[str, ...] | None = (TRAINING_RETURN, EVALUATION_RETURN)
+) -> dict[str, Curve]:
     """Read scalars from every event file below ``folder``.
 
     A resumed run writes a second event file that starts again at the step of its checkpoint; of two values for one
@@ -38,7 +40,7 @@ def read_curves(folder: Path, tags: tuple[str, ...] = (TRAINING_RETURN, EVALUATI
 
     Args:
         folder: The run folder.
-        tags: Scalars to look for.
+        tags: Scalars to look for; None takes every one.
 
     Returns:
         The tags that were found, each with at least one finite point.
@@ -48,13 +50,13 @@ def read_curves(folder: Path, tags: tuple[str, ...] = (TRAINING_RETURN, EVALUATI
         return {}
     from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
-    points: dict[str, dict[int, float]] = {tag: {} for tag in tags}
+    points: dict[str, dict[int, float]] = {}
     for place in folders:
         events = EventAccumulator(str(place), size_guidance={SCALARS: 0}).Reload()
         present = events.Tags()[SCALARS]
-        for tag in tags:
-            if tag in present:
-                points[tag].update((e.step, e.value) for e in events.Scalars(tag) if np.isfinite(e.value))
+        for tag in present if tags is None else (tag for tag in tags if tag in present):
+            found = points.setdefault(tag, {})
+            found.update((e.step, e.value) for e in events.Scalars(tag) if np.isfinite(e.value))
     return {
         tag: Curve(np.array(sorted(found), np.int64), np.array([found[s] for s in sorted(found)], np.float64))
         for tag, found in points.items()
