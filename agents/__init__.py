@@ -2,6 +2,16 @@
 
 from agents.errors import UserError
 from agents.morphology import Morphology, model_hash
-from agents.registry import Family, from_source, load, names, register_family
+from agents.registry import Family, families, from_source, load, names, register_family
 
-__all__ = ["Family", "Morphology", "UserError", "from_source", "load", "model_hash", "names", "register_family"]
+__all__ = [
+    "Family",
+    "Morphology",
+    "UserError",
+    "families",
+    "from_source",
+    "load",
+    "model_hash",
+    "names",
+    "register_family",
+]

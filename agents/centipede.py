@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 import mujoco
-import numpy as np
 
 from agents.errors import UserError
 from agents.morphology import Morphology
 from agents.registry import Family, register_family
+from agents.scene import add_motor, add_scene, set_damping
 
 FAMILY = "centipede"
 MIN_LEGS = 3
@@ -76,7 +76,7 @@ def make_spec(legs: int, crippled_legs: Iterable[int] = ()) -> mujoco.MjSpec:
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_RK4
     spec.option.timestep = _TIMESTEP
     _set_defaults(spec)
-    _add_scene(spec)
+    add_scene(spec)
     parent = spec.worldbody
     for segment in range((legs + 1) // 2):
         parent = _add_torso(parent, segment)
@@ -103,7 +103,7 @@ def node_class(model: mujoco.MjModel, legs: int, crippled_legs: Iterable[int] = 
 def _set_defaults(spec: mujoco.MjSpec) -> None:
     joint, geom, motor = spec.default.joint, spec.default.geom, spec.default.actuator
     joint.armature = 1.0
-    _set_damping(joint, 1.0)
+    set_damping(joint, 1.0)
     joint.limited = mujoco.mjtLimited.mjLIMITED_TRUE
     geom.condim = 3
     geom.density = _LEG_DENSITY
@@ -115,27 +115,6 @@ def _set_defaults(spec: mujoco.MjSpec) -> None:
     motor.ctrlrange = [-1.0, 1.0]
 
 
-def _set_damping(joint: mujoco.MjsJoint, value: float) -> None:
-    # MuJoCo 4 made damping a polynomial of three coefficients; before, it was the linear one alone.
-    joint.damping = value if np.ndim(joint.damping) == 0 else [value, 0.0, 0.0]
-
-
-def _add_scene(spec: mujoco.MjSpec) -> None:
-    """Add floor and light. Only the floor's contact numbers touch the physics."""
-    spec.visual.global_.offwidth, spec.visual.global_.offheight = 1920, 1080  # the largest picture that can be drawn
-    spec.add_texture(name="sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
-                     rgb1=[0.7, 0.8, 0.9], rgb2=[1.0, 1.0, 1.0], width=64, height=64)  # fmt: skip
-    spec.add_texture(name="checker", type=mujoco.mjtTexture.mjTEXTURE_2D, builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
-                     rgb1=[0.35, 0.4, 0.45], rgb2=[0.5, 0.55, 0.6], width=128, height=128)  # fmt: skip
-    textures = [""] * int(mujoco.mjtTextureRole.mjNTEXROLE)
-    textures[int(mujoco.mjtTextureRole.mjTEXROLE_RGB)] = "checker"
-    spec.add_material(name="floor", textures=textures, texrepeat=[40, 40])
-    world = spec.worldbody
-    world.add_light(type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, pos=[0, 0, 4], dir=[0.2, 0.2, -1])
-    world.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[40, 40, 40], conaffinity=1,
-                   material="floor", rgba=[1, 1, 1, 1])  # fmt: skip
-
-
 def _add_torso(parent: mujoco.MjsBody, segment: int) -> mujoco.MjsBody:
     position = [_SEGMENT_SPACING, 0, 0] if segment else [0, 0, _START_HEIGHT]
     body = parent.add_body(name=f"torso_{segment}", pos=position)
@@ -144,7 +123,7 @@ def _add_torso(parent: mujoco.MjsBody, segment: int) -> mujoco.MjsBody:
     if segment == 0:
         root = body.add_joint(name="root", type=mujoco.mjtJoint.mjJNT_FREE, armature=0, margin=0.01,
                               limited=mujoco.mjtLimited.mjLIMITED_FALSE)  # fmt: skip
-        _set_damping(root, 0.0)
+        set_damping(root, 0.0)
         return body
     hinge = mujoco.mjtJoint.mjJNT_HINGE
     pivot = [-_SEGMENT_SPACING / 2, 0, 0]
@@ -188,16 +167,11 @@ def _add_motors(spec: mujoco.MjSpec, legs: int, crippled: frozenset[int]) -> Non
     """
     for leg in range(legs):
         if leg not in crippled:
-            _add_motor(spec, _hip(leg), _LEG_GEAR)
-            _add_motor(spec, f"ankle_{leg}", _LEG_GEAR)
+            add_motor(spec, _hip(leg), _LEG_GEAR)
+            add_motor(spec, f"ankle_{leg}", _LEG_GEAR)
         if leg % 2 == 1 and leg > 1:
-            _add_motor(spec, f"body_{leg // 2}", _SPINE_GEAR)
-            _add_motor(spec, f"bodyupdown_{leg // 2}", _SPINE_GEAR)
-
-
-def _add_motor(spec: mujoco.MjSpec, joint: str, gear: float) -> None:
-    motor = spec.add_actuator(name=joint, target=joint, trntype=mujoco.mjtTrn.mjTRN_JOINT, gear=[gear, 0, 0, 0, 0, 0])
-    motor.set_to_motor()
+            add_motor(spec, f"body_{leg // 2}", _SPINE_GEAR)
+            add_motor(spec, f"bodyupdown_{leg // 2}", _SPINE_GEAR)
 
 
 def _parse(name: str) -> Morphology | None:
@@ -221,5 +195,7 @@ register_family(
         morphology=make_morphology,
         spec=make_spec,
         node_class=node_class,
+        grammar=f"centipede-N, N legs, {MIN_LEGS} to {MAX_LEGS}; "
+        "centipede-N-crippled[-I-J...], legs I, J, ... (0 and 1) without motors",
     )
 )

@@ -55,7 +55,7 @@ def _files(path: str, spec: Any, model: Any) -> list[str]:
     import mujoco
 
     folder = os.path.dirname(path)
-    found = [item.decode() for item in model.paths.split(b"\0") if item]
+    found = [os.fsdecode(item) for item in model.paths.split(b"\0") if item]
     with contextlib.suppress(ValueError):  # it does not read URDF
         found += mujoco.mju_getXMLDependencies(path)
     named = [item.file for item in (*spec.meshes, *spec.hfields, *spec.skins, *spec.textures)]

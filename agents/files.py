@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
@@ -31,6 +32,7 @@ CHECK_SECONDS = 300.0
 
 # File names that say nothing of the robot: the folder's name goes before them.
 _PLAIN = ("main", "model", "mjcf", "robot", "scene", "scene_flat", "scene_mjx", "urdf", "world")
+_ALIKE = 0.7  # of the names of two files, as `difflib` measures it
 _REFERS_ELSEWHERE = re.compile(
     r"unknown |unrecognized name|not found in|could not find|invalid \w+ size", re.IGNORECASE
 )
@@ -141,6 +143,9 @@ def copy_files(morphology: Morphology, folder: str | os.PathLike[str]) -> dict[s
     Raises:
         FileError: a file is gone, or the copies alone are not the body (a file that MuJoCo does not report).
     """
+    if (unvaried := morphology.unvaried) is not morphology:
+        arguments = {**morphology.source["arguments"], "base": copy_files(unvaried, folder)}
+        return {**morphology.source, "arguments": arguments}
     if morphology.source["family"] != FAMILY:
         return morphology.source
     arguments = morphology.source["arguments"]
@@ -174,9 +179,21 @@ def _parse(name: str) -> Morphology | None:
         return make_morphology(name)
     if os.path.isdir(path) and name not in names():
         raise FileError("missing", f"{name} is a folder: name a model file in it{_choices(path)}")
-    if os.path.dirname(path):
+    if os.path.dirname(path) or _is_misspelt(path):
         raise _missing(name)
     return None
+
+
+def _is_misspelt(path: str) -> bool:
+    """Return whether a word with an ending that is no model's, as "robot.xm", means a model file that lies here."""
+    stem, ending = os.path.splitext(path)
+    if not re.fullmatch(r"\.[A-Za-z]+", ending):
+        return False
+    try:
+        files = [item for item in os.listdir() if item.lower().endswith(SUFFIXES)]
+    except OSError:
+        return False
+    return any(stem.lower() == os.path.splitext(file)[0].lower() for file in files)
 
 
 def _choices(folder: str) -> str:
@@ -191,10 +208,44 @@ def _missing(path: str) -> FileError:
     folder, file = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):
         return FileError("missing", f"there is no model file {path}: the folder {folder} does not exist")
-    files = [item for item in os.listdir(folder) if item.lower().endswith(SUFFIXES)]
-    close = difflib.get_close_matches(file, files, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "check the path"
+    close = _similar(file, [item for item in os.listdir(folder) if item.lower().endswith(SUFFIXES)])
+    hint = f"did you mean {close!r}?" if close else f"there is none like it in {folder}{_choices(folder)}"
     return FileError("missing", f"there is no model file {path}: {hint}")
+
+
+def _similar(file: str, files: Sequence[str]) -> str:
+    """Return the file whose name is most like another, `""` if none is; endings, which most share, do not count."""
+    stems = {os.path.splitext(item)[0].lower(): item for item in files}
+    close = difflib.get_close_matches(os.path.splitext(file)[0].lower(), list(stems), n=1, cutoff=_ALIKE)
+    return stems[close[0]] if close else ""
+
+
+def _missing_asset(path: str, said: str) -> FileError:
+    """Say where the model looks for a file that is not there, and what lies there."""
+    named = re.search(r"opening file '([^']+)'", said)
+    if named is None or "package://" in said:
+        hint = "MuJoCo does not resolve package://, write paths from the model file" if "package://" in said else ""
+        return FileError("missing asset", f"{said}: {hint or 'put the file where the model looks'}")
+    wanted = os.path.normpath(os.path.join(os.path.dirname(path), named.group(1)))
+    folder, file = os.path.split(wanted)
+    if not os.path.isdir(folder):
+        hint = f"the model looks in {folder}, which does not exist: put the file there, or correct meshdir or the path"
+    elif close := _similar(file, os.listdir(folder)):
+        hint = f"the model looks in {folder}, which has {close!r}: correct the name"
+    else:
+        hint = f"the model looks in {folder}: put the file there, or correct meshdir or the path"
+    return FileError("missing asset", f"{said}: {hint}")
+
+
+def _encoding(path: str) -> str:
+    """Return the name of an encoding that MuJoCo does not read, `""` for any other."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        start = file.read(64)
+        if start.startswith((b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")):
+            return "UTF-32"
+        if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (b"\x00" in start and b"<" in start):
+            return "UTF-16"
+    return ""
 
 
 def _refusal(path: str, text: str) -> FileError:
@@ -204,11 +255,12 @@ def _refusal(path: str, text: str) -> FileError:
         return FileError("empty", f"{path}: the file is empty")
     if "'mujocoinclude'" in text:
         return FileError("fragment", f"{path}: a fragment (<mujocoinclude>): name the file that includes it")
+    if encoding := _encoding(path):
+        return FileError("broken", f"{path}: the file is in {encoding}, MuJoCo reads UTF-8: save it in that encoding")
     if "model type" in text:
         return FileError("broken", f"{said}: it is neither MJCF (<mujoco>) nor URDF (<robot>)")
     if "opening file" in text or "package://" in text:
-        hint = "MuJoCo does not resolve package://" if "package://" in text else "put the file where the model looks"
-        return FileError("missing asset", f"{said}: {hint}")
+        return _missing_asset(path, said)
     if "keyframe" in text or _REFERS_ELSEWHERE.search(text):
         return FileError("fragment", f"{said}: it refers to what it does not hold; if it is a part, name the whole")
     if "no longer supported" in text:
@@ -260,5 +312,6 @@ register_family(
         morphology=make_morphology,
         spec=make_spec,
         relocate=_relocated,
+        grammar=f"the path of a model file: {', '.join(SUFFIXES)}",
     )
 )

@@ -61,5 +61,6 @@ register_family(
         parse=lambda name: make_morphology(name) if name in FILES else None,
         morphology=make_morphology,
         spec=make_spec,
+        grammar="those of Gymnasium, by their names",
     )
 )

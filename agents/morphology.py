@@ -12,7 +12,7 @@ import mujoco
 import numpy as np
 
 from agents.errors import UserError
-from agents.registry import family
+from agents.registry import family, from_source
 
 _PLACES = ("paths", "npaths", "nbuffer", "signature")
 """What a compiled model says of where its files lay, or what follows from it."""
@@ -38,9 +38,14 @@ class Morphology:
         return hash((self.name, self.task))
 
     @property
+    def unvaried(self) -> Morphology:
+        """The body that this one is a variation of; itself, where it is none."""
+        return from_source(self.source["arguments"]["base"]) if self.source["family"] == "variation" else self
+
+    @property
     def root_body(self) -> str | None:
         """Name of the top body of the tree to control, where the source says it."""
-        return self.source["arguments"].get("root_body")
+        return self.unvaried.source["arguments"].get("root_body")
 
     def spec(self) -> mujoco.MjSpec:
         """Build the editable model afresh."""
@@ -63,13 +68,7 @@ class Morphology:
             edit(spec)
         # A diverged simulation must end the episode in sight of the learner; MuJoCo would put the body back by itself.
         spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
-        with warnings.catch_warnings():
-            # Gymnasium's half_cheetah sets its total mass by an attribute that MuJoCo 4 deprecates: no news to a user.
-            warnings.filterwarnings("ignore", message=".*settotalmass", category=UserWarning)
-            try:
-                return spec.compile()
-            except ValueError as error:
-                raise UserError(f"body {self.name!r} does not compile: {' '.join(str(error).split())}") from error
+        return compile_spec(spec, self.name)
 
     def node_class(self, model: mujoco.MjModel) -> tuple[str, ...] | None:
         """Say which part of the body every joint is, as the generator knows it.
@@ -82,6 +81,25 @@ class Morphology:
             the node table of NerveNet (Wang et al. 2018); `None` for a body whose source supplies none.
         """
         return family(self.source["family"]).node_class(model, **self.source["arguments"])
+
+
+def compile_spec(spec: mujoco.MjSpec, name: str) -> mujoco.MjModel:
+    """Compile an editable model as it is.
+
+    Args:
+        spec: the model; its elements know their ids afterwards.
+        name: of the body, for the message.
+
+    Raises:
+        UserError: MuJoCo refuses it.
+    """
+    with warnings.catch_warnings():
+        # Gymnasium's half_cheetah sets its total mass by an attribute that MuJoCo 4 deprecates: no news to a user.
+        warnings.filterwarnings("ignore", message=".*settotalmass", category=UserWarning)
+        try:
+            return spec.compile()
+        except ValueError as error:
+            raise UserError(f"body {name!r} does not compile: {' '.join(str(error).split())}") from error
 
 
 def model_hash(model: mujoco.MjModel) -> str:

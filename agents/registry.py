@@ -32,6 +32,7 @@ class Family:
     Attributes:
         name: key in `Morphology.source["family"]`.
         ready_made: names worth listing; `parse` may accept more.
+        grammar: the names that `parse` accepts, in one line for users.
         parse: turns a name into a morphology, `None` when the name is of another family; raises `UserError` when the
             name is of this family but cannot be built.
         morphology: makes the morphology from `Morphology.source["arguments"]`, given as keywords.
@@ -47,6 +48,7 @@ class Family:
     spec: Callable[..., mujoco.MjSpec]
     node_class: Callable[..., tuple[str, ...] | None] = _no_class
     relocate: Callable[[dict[str, Any], str | os.PathLike[str]], dict[str, Any]] | None = None
+    grammar: str = ""
 
 
 def register_family(new: Family) -> None:
@@ -86,7 +88,8 @@ def load(name: str | os.PathLike[str], root_body: str | None = None) -> Morpholo
     """Return the morphology of a name such as `"centipede-6"`, `"centipede-8-crippled-2-3"` or `"ant"`, or of a file.
 
     Args:
-        name: the name (`names()` lists ready-made ones), or the path of an MJCF or URDF file.
+        name: the name (`names()` lists ready-made ones), or the path of an MJCF or URDF file; either with changes, as
+            in `"ant+mass=1.5"` (see `agents.variation`).
         root_body: for a file with several robots, the top body of the one to control.
 
     Raises:
@@ -94,6 +97,11 @@ def load(name: str | os.PathLike[str], root_body: str | None = None) -> Morpholo
     """
     _discover()
     name = os.fspath(name)
+    from agents.variation import split_name, vary  # here, since it registers its family with this module
+
+    unvaried, changes = split_name(name)
+    if changes:
+        return vary(load(unvaried, root_body), changes, name)
     for candidate in _FAMILIES.values():
         morphology = candidate.parse(name)
         if morphology is not None:
@@ -109,10 +117,15 @@ def _with_root_body(morphology: Morphology, root_body: str) -> Morphology:
     return from_source({**morphology.source, "arguments": {**arguments, "root_body": root_body}})
 
 
+def families() -> tuple[Family, ...]:
+    """Return all families, in the order of their names."""
+    _discover()
+    return tuple(_FAMILIES[key] for key in sorted(_FAMILIES))
+
+
 def names() -> tuple[str, ...]:
     """Return the names of the ready-made bodies, family by family in the order of their names."""
-    _discover()
-    return tuple(name for key in sorted(_FAMILIES) for name in _FAMILIES[key].ready_made)
+    return tuple(name for family in families() for name in family.ready_made)
 
 
 def from_source(source: dict[str, Any], folder: str | os.PathLike[str] | None = None) -> Morphology:

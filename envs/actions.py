@@ -16,7 +16,7 @@ _PID, _DCMOTOR, _SO3 = (int(getattr(_GAIN, f"mjGAIN_{kind}", -1)) for kind in ("
 _INPUTS = ((1, "position"), (2, "velocity"), (4, "force"), (8, "voltage"), (32, "pressure"))
 _EXPMAP = 1
 _ON_JOINT = (int(_TRN.mjTRN_JOINT), int(_TRN.mjTRN_JOINTINPARENT))
-_HINGE, _BALL = int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_BALL)
+_HINGE, _BALL, _FREE = (int(getattr(mujoco.mjtJoint, f"mjJNT_{kind}")) for kind in ("HINGE", "BALL", "FREE"))
 
 
 class ControlMap:
@@ -28,8 +28,8 @@ class ControlMap:
     A control without a range in the model gets a declared one, symmetric unless said otherwise:
 
     - muscle: [0, 1];
-    - position: the lengths that the joint's range, times the gear, allows; else pi times the gear for hinges and ball
-      joints, half a turn of an orientation, and 1 otherwise;
+    - position: the lengths that the joint's range, times the gear, allows; else pi times the gear for what turns, half
+      a turn of an orientation, and 1 otherwise (the gear of a ball joint is the norm of its vector);
     - integrated velocity of a limited activation: what crosses half its range in a second;
     - force: what reaches the largest force that the actuator, or its joint, admits;
     - any other, and a force without limits: 1, so that the gear or gain is the largest force.
@@ -135,18 +135,34 @@ def _declared_range(model: mujoco.MjModel, actuator: int, control: int) -> tuple
 def _lengths(model: mujoco.MjModel, actuator: int) -> tuple[float, float]:
     """Return the range of lengths of an actuator, as far as its joint or tendon limits them."""
     target, kind = int(model.actuator_trnid[actuator, 0]), int(model.actuator_trntype[actuator])
-    gear = float(model.actuator_gear[int(model.actuator_outadr[actuator]), 0])
-    span = (-1.0, 1.0)
+    gear, span = _gear(model, actuator), (-1.0, 1.0)
     if kind in _ON_JOINT:
-        turning = model.jnt_type[target] in (_HINGE, _BALL)
-        if turning:
+        joint = int(model.jnt_type[target])
+        if joint in (_HINGE, _BALL):
             span = (-np.pi, np.pi)
-        if model.jnt_limited[target] and model.jnt_type[target] != _BALL:
+        if model.jnt_limited[target] and joint == _BALL:  # its range is the largest angle, about any axis
+            span = (-float(model.jnt_range[target, 1]), float(model.jnt_range[target, 1]))
+        elif model.jnt_limited[target]:
             span = tuple(model.jnt_range[target].tolist())
     elif kind == int(_TRN.mjTRN_TENDON) and model.tendon_limited[target]:
         span = tuple(model.tendon_range[target].tolist())
     low, high = sorted((gear * span[0], gear * span[1]))
     return (low, high) if 0 < high - low <= _LARGEST else (-1.0, 1.0)
+
+
+def _gear(model: mujoco.MjModel, actuator: int) -> float:
+    """Return the factor between the motion of what an actuator acts on and its length.
+
+    With its sign, but for a ball joint, whose gear is a vector: there the length is the turn along that vector, times
+    its norm. MuJoCo gives an actuator on a free joint no length at all, so its servo is a plain force.
+    """
+    gear, target = model.actuator_gear[int(model.actuator_outadr[actuator])], int(model.actuator_trnid[actuator, 0])
+    if int(model.actuator_trntype[actuator]) in _ON_JOINT:
+        if model.jnt_type[target] == _BALL:
+            return float(np.linalg.norm(gear[:3]))
+        if model.jnt_type[target] == _FREE:
+            return 1.0
+    return float(gear[0])
 
 
 def _largest_force(model: mujoco.MjModel, actuator: int) -> float:
@@ -160,6 +176,6 @@ def _largest_force(model: mujoco.MjModel, actuator: int) -> float:
         return float(np.abs(model.actuator_forcerange[actuator]).max()) / gain
     joint = int(model.actuator_trnid[actuator, 0])
     if model.actuator_trntype[actuator] in _ON_JOINT and model.jnt_actfrclimited[joint]:
-        gear = abs(float(model.actuator_gear[int(model.actuator_outadr[actuator]), 0]))
+        gear = abs(_gear(model, actuator))
         return float(np.abs(model.jnt_actfrcrange[joint]).max()) / (gain * gear) if gear else 1.0
     return 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -24,7 +25,8 @@ class LocomotionEnv(gymnasium.Env):
     Args:
         morphology: a body or its name.
         task: name of the task; the body's own if not given.
-        task_options: what to change of the task; its own settings if not given.
+        task_options: what to change of the task, as `TaskOptions` or as a dict of its fields; its own settings if not
+            given.
         features: feature set of the observations, `"auto"`, `"paper"` or `"general"`.
         root_body: top body of the tree to control; the morphology's own if not given.
         max_episode_steps: control steps after which an episode is truncated, `None` for no limit.
@@ -42,7 +44,7 @@ class LocomotionEnv(gymnasium.Env):
         morphology: Morphology | str,
         *,
         task: str | None = None,
-        task_options: TaskOptions | None = None,
+        task_options: TaskOptions | Mapping[str, Any] | None = None,
         features: str = "auto",
         root_body: str | None = None,
         max_episode_steps: int | None = 1000,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import gymnasium
@@ -143,10 +145,45 @@ class MultiBodyVectorEnv(gymnasium.vector.VectorEnv):
             env.close()
 
 
+def split_environments(num_envs: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """Return how many of the environments each body gets: its share by weight, by the method of largest remainders.
+
+    A body gets the whole part of its share; those that are left go one each to the largest remainders, the earlier
+    body first where two are equal. A body whose share is less than one environment gets one, and the others share the
+    rest by their weights in the same way.
+
+    Args:
+        num_envs: environments in all.
+        weights: one positive number a body.
+
+    Raises:
+        UserError: fewer environments than bodies, or a weight that is not positive and finite.
+    """
+    if num_envs < len(weights):
+        raise UserError(f"{num_envs} environments for {len(weights)} bodies: at least one each is needed")
+    if not all(0 < weight < math.inf for weight in weights):
+        raise UserError(f"body weights {', '.join(map(str, weights))}: each must be a positive number")
+    exact = [Fraction(float(weight)) for weight in weights]  # no rounding: the split is the same on every machine
+    rest = list(range(len(weights)))
+    while True:
+        left, total = num_envs - (len(weights) - len(rest)), sum(exact[k] for k in rest)
+        small = [k for k in rest if left * exact[k] < total]
+        if not small:
+            break
+        rest = [k for k in rest if k not in small]
+    shares = {k: left * exact[k] / total for k in rest}
+    counts = [int(shares.get(k, Fraction(1))) for k in range(len(weights))]
+    by_remainder = sorted(rest, key=lambda k: counts[k] - shares[k])
+    for k in by_remainder[: num_envs - sum(counts)]:
+        counts[k] += 1
+    return tuple(counts)
+
+
 def make_vector_env(
     bodies: Sequence[str | Morphology],
     num_envs: int,
     *,
+    body_weights: Sequence[float] = (),
     max_episode_steps: int | None = 1000,
     num_threads: int = 0,
     task: str | None = None,
@@ -159,6 +196,7 @@ def make_vector_env(
     Args:
         bodies: morphologies or their names, different ones.
         num_envs: environments in all, split evenly; the first bodies take one more where it does not divide.
+        body_weights: one number a body, by which they are split instead; see `split_environments`.
         max_episode_steps: see `LocomotionVectorEnv`.
         num_threads: see `LocomotionVectorEnv`.
         task: see `LocomotionVectorEnv`; the same for all bodies, each body's own if not given.
@@ -167,13 +205,14 @@ def make_vector_env(
         root_body: see `LocomotionVectorEnv`; for one body only.
 
     Raises:
-        UserError: no body, an unknown one, one without a task, fewer environments than bodies, or a `root_body` for
-            several bodies.
+        UserError: no body, an unknown one, one without a task, fewer environments than bodies, weights that do not
+            fit the bodies, or a `root_body` for several bodies.
     """
     if not bodies:
         raise UserError("no bodies: name at least one")
-    if num_envs < len(bodies):
-        raise UserError(f"{num_envs} environments for {len(bodies)} bodies: at least one each is needed")
+    if body_weights and len(body_weights) != len(bodies):
+        raise UserError(f"{len(body_weights)} body weights for {len(bodies)} bodies: give one a body")
+    counts = split_environments(num_envs, body_weights or [1] * len(bodies))
     morphologies = [agents.load(body) if isinstance(body, str) else body for body in bodies]
     if root_body is not None and len(bodies) > 1:
         raise UserError(f"the root body {root_body!r} is given for {len(bodies)} bodies: it names a part of one")
@@ -181,7 +220,7 @@ def make_vector_env(
     def make(k: int, features: str) -> LocomotionVectorEnv:
         return LocomotionVectorEnv(
             morphologies[k],
-            share + (k < rest),
+            counts[k],
             task=task,
             task_options=task_options,
             features=features,
@@ -190,7 +229,6 @@ def make_vector_env(
             num_threads=num_threads,
         )
 
-    share, rest = divmod(num_envs, len(bodies))
     parts = [make(k, features) for k in range(len(bodies))]
     if len({env.layout.feature_set for env in parts}) > 1:  # one policy reads one set, and all bodies have the general
         for env in parts:

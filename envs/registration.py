@@ -10,6 +10,7 @@ import gymnasium
 
 import agents
 from agents.centipede import make_morphology
+from agents.errors import UserError
 from envs.locomotion_env import LocomotionEnv
 from envs.vector_env import LocomotionVectorEnv
 
@@ -54,9 +55,12 @@ class AnyRobotEnv(RegisteredEnv):
     Args:
         model: a body: its name, or the path of an MJCF or URDF file.
         kwargs: see `LocomotionEnv`, `root_body` and `task_options` among them.
+
+    Raises:
+        UserError: no model is given, and as `LocomotionEnv`.
     """
 
-    def __init__(self, model: agents.Morphology | str | os.PathLike[str], **kwargs: Any) -> None:
+    def __init__(self, model: agents.Morphology | str | os.PathLike[str] | None = None, **kwargs: Any) -> None:
         super().__init__(_body(model), **{"task": "locomotion", **kwargs})
 
 
@@ -64,12 +68,14 @@ class AnyRobotVectorEnv(LocomotionVectorEnv):
     """N times any body on the general task; arguments as `AnyRobotEnv`, `num_envs` and those of the base class."""
 
     def __init__(
-        self, num_envs: int = 1, model: agents.Morphology | str | os.PathLike[str] = "ant", **kwargs: Any
+        self, num_envs: int = 1, model: agents.Morphology | str | os.PathLike[str] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(_body(model), num_envs, **{"task": "locomotion", **kwargs})
 
 
-def _body(model: agents.Morphology | str | os.PathLike[str]) -> agents.Morphology | str:
+def _body(model: agents.Morphology | str | os.PathLike[str] | None) -> agents.Morphology | str:
+    if model is None:
+        raise UserError(f"{LOCOMOTION_ID} needs a robot: give model='path/to/robot.xml', or the name of a body")
     return os.fspath(model) if isinstance(model, os.PathLike) else model
 
 
@@ -83,7 +89,7 @@ def register_environments() -> None:
     """Register all ids with Gymnasium, once; ids that exist stay as they are."""
     entries: dict[str, tuple[str, str, dict[str, Any]]] = {
         CENTIPEDE_ID: ("envs.registration:CentipedeEnv", "envs.registration:CentipedeVectorEnv", {"legs": 6}),
-        LOCOMOTION_ID: ("envs.registration:AnyRobotEnv", "envs.registration:AnyRobotVectorEnv", {"model": "ant"}),
+        LOCOMOTION_ID: ("envs.registration:AnyRobotEnv", "envs.registration:AnyRobotVectorEnv", {}),
     }
     for name in agents.names():
         if agents.load(name).task:

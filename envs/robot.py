@@ -80,13 +80,17 @@ class _Target:
     every_joint: bool = False  # of these bodies, or their first
 
 
+def element_name(model: mujoco.MjModel, kind: mujoco.mjtObj, element: int) -> str:
+    """Return the name of an element, `""` for one without, or whose name is no UTF-8: that is as good as none."""
+    try:
+        return mujoco.mj_id2name(model, kind, element) or ""
+    except UnicodeDecodeError:
+        return ""
+
+
 def display_name(model: mujoco.MjModel, kind: mujoco.mjtObj, element: int) -> str:
     """Return the name of an element, or `"joint#7"` and the like for one without."""
-    try:
-        name = mujoco.mj_id2name(model, kind, element)
-    except UnicodeDecodeError:  # a file in another encoding than UTF-8: its names are as good as none
-        name = None
-    return name or f"{kind.name.removeprefix('mjOBJ_').lower()}#{element}"
+    return element_name(model, kind, element) or f"{kind.name.removeprefix('mjOBJ_').lower()}#{element}"
 
 
 def find_robot(model: mujoco.MjModel, root_body: str | None = None, name: str = "") -> Robot:
@@ -214,12 +218,16 @@ def _top_body(model: mujoco.MjModel, trees: dict[int, frozenset[int]], root_body
     names = {display_name(model, mujoco.mjtObj.mjOBJ_BODY, top): top for top in tops}
     listed = ", ".join(repr(name) for name in names)
     if root_body is None:
-        if len(tops) > 1:
-            raise UserError(
-                f"{label} has {len(tops)} actuated trees, with the top bodies {listed}: "
-                f"choose one with --root-body NAME"
-            )
-        return tops[0]
+        if len(tops) == 1:
+            return tops[0]
+        tied = set().union(*(several for several in trees.values() if len(several) > 1))
+        free = [repr(name) for name, top in names.items() if top not in tied]
+        if not free:  # whichever is chosen, an actuator of it acts on another too
+            _check_one_tree(model, list(trees), trees, label)
+        raise UserError(
+            f"{label} has {len(tops)} actuated trees, with the top bodies {listed}: choose "
+            f"{'one' if len(free) == len(tops) else ' or '.join(free)} with --root-body NAME"
+        )
     if root_body in names:
         return names[root_body]
     bodies = {display_name(model, mujoco.mjtObj.mjOBJ_BODY, body): body for body in range(1, model.nbody)}
@@ -240,8 +248,8 @@ def _check_one_tree(model: mujoco.MjModel, own: list[int], trees: dict[int, froz
                 repr(display_name(model, mujoco.mjtObj.mjOBJ_BODY, top)) for top in sorted(trees[actuator])
             )
             raise UserError(
-                f"{_actuator(model, actuator, label)} acts between the separate trees {names}: "
-                f"a robot is one tree, put one into the other or drive them apart"
+                f"{_actuator(model, actuator, label)} acts between the separate trees {names}: a robot is one tree, "
+                f"so put one body into the other in the file, or remove this actuator"
             )
 
 

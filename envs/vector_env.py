@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -65,7 +65,8 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         morphology: a body or its name.
         num_envs: N.
         task: name of the task; the body's own if not given.
-        task_options: what to change of the task; its own settings if not given.
+        task_options: what to change of the task, as `TaskOptions` or as a dict of its fields; its own settings if not
+            given.
         features: feature set of the observations, one of `FEATURES`.
         root_body: top body of the tree to control; the morphology's own if not given. See `envs.robot.find_robot`.
         max_episode_steps: control steps after which an episode is truncated, `None` for no limit.
@@ -82,7 +83,7 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         num_envs: int = 1,
         *,
         task: str | None = None,
-        task_options: TaskOptions | None = None,
+        task_options: TaskOptions | Mapping[str, Any] | None = None,
         features: str = "auto",
         root_body: str | None = None,
         max_episode_steps: int | None = 1000,
@@ -112,7 +113,7 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
             )
         self.model = self.morphology.compile()
         self.robot = find_robot(self.model, root_body or self.morphology.root_body, f"body {self.morphology.name!r}")
-        task_type, options = task_class(name), task_options or TaskOptions()
+        task_type, options = task_class(name), TaskOptions.of(task_options)
         self.model = task_type.prepare(self.morphology, self.model, self.robot, options)
         self._task = task_type(self.morphology, self.model, num_envs, self.robot, options)
         self.physics = BatchedPhysics(

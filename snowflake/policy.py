@@ -17,7 +17,7 @@ from agents.errors import UserError
 from snowflake.config import PolicyConfig
 from snowflake.freezing import freeze, trainable_parameters
 from snowflake.graph import MorphologyGraph
-from snowflake.networks import build_actor, build_critic, map_log_std
+from snowflake.networks import build_actor, build_critic, map_log_std, map_mlp
 
 State = dict[str, torch.Tensor]
 """Memory carried between steps, ``(n_envs, ...)`` tensors; empty for memoryless policies."""
@@ -203,13 +203,14 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         return self.act(observation, deterministic=deterministic, with_value=False)[0]
 
     @torch.no_grad()
-    def update_normalizers(self, obs: torch.Tensor) -> None:
-        """Add observations ``(N, D)`` to the running statistics of actor and critic."""
+    def update_normalizers(self, obs: torch.Tensor, *, actor: bool = True) -> None:
+        """Add observations ``(N, D)`` to the running statistics of the critic and, unless it rests, of the actor."""
         body = self.body_index(obs)
         for k in range(len(self.graphs)):
             rows = obs if len(self.graphs) == 1 else obs[body == k]
             if len(rows):
-                self.actor.update_normalizer(rows, k)
+                if actor:
+                    self.actor.update_normalizer(rows, k)
                 self.critic.update_normalizer(rows, k)
 
     # --- other bodies -------------------------------------------------------------------------------------------
@@ -222,17 +223,23 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         observation_space, action_space = spaces_for(graphs)
         return cls(observation_space, action_space, lambda _: 0.0, graphs=graphs, config=config, seed=seed)
 
-    def for_bodies(self, graphs: Sequence[MorphologyGraph]) -> GraphActorCriticPolicy:
+    def for_bodies(self, graphs: Sequence[MorphologyGraph], *, mlp_transfer: bool = False) -> GraphActorCriticPolicy:
         """This actor on other bodies, without retraining (zero-shot). The critic is left behind (a fresh one).
+
+        Args:
+            graphs: the bodies.
+            mlp_transfer: map a flat actor by node class and column (:mod:`snowflake.networks.mlp_transfer`), which is
+                otherwise refused; graph actors need no map.
 
         Raises:
             UserError: the bodies have another feature set or node vocabulary, or the actor is bound to its body.
         """
         source = self.graphs[0]
-        if self.config.network == "mlp":
+        flat = self.config.network == "mlp"
+        if flat and not mlp_transfer:
             raise UserError(
                 f"the mlp policy is bound to its body {source.name!r}: train a graph policy (--method snowflake or "
-                "nervenet) to transfer"
+                "nervenet) to transfer, or map this one by node class with `snowflake transfer --mlp-transfer`"
             )
         for graph in graphs:
             check_compatible(source, graph)
@@ -240,7 +247,9 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         fresh = dataclasses.replace(config, critic="auto", freeze_critic=())
         policy = GraphActorCriticPolicy.for_graphs(graphs, fresh, seed=self.seed)
         state = self.actor.state_dict()
-        if config.log_std == "per_actuator":
+        if flat:
+            state = map_mlp(state, source, graphs[0])
+        elif config.log_std == "per_actuator":
             state = map_log_std(state, source, graphs[0])
         policy.actor.load_state_dict(state, strict=True)
         return policy.to(self.device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import platform
 import shlex
 import shutil
@@ -14,13 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import agents
 import envs
 import snowflake
 from agents.errors import UserError, nearest
-from agents.files import copy_files
+from snowflake.body_files import read_body, read_json, write_body
 from snowflake.config import TrainConfig
 from snowflake.config.loader import load as load_config
 from snowflake.config.loader import to_yaml
@@ -123,7 +122,7 @@ class Run:
                 (folder / "command.txt").write_text(shlex.join(command or sys.argv) + "\n")
                 (folder / "versions.json").write_text(dump_json(versions()))
                 for env in body_envs:
-                    _write_body(folder / "bodies", env, graph_of(env, equality_edges=config.policy.equality_edges))
+                    write_body(folder / "bodies", env, graph_of(env, equality_edges=config.policy.equality_edges))
         except OSError as error:
             raise UserError(
                 f"cannot make run folder {path}: {error.strerror or error}; choose another --run"
@@ -156,7 +155,7 @@ class Run:
         """
         path = _locate(path)
         config = load_config(path / "config.yaml")
-        return cls(path, config, tuple(_read_body(path / "bodies" / f"{name}.json") for name in config.agents))
+        return cls(path, config, tuple(read_body(path / "bodies" / f"{name}.json") for name in config.agents))
 
     @property
     def name(self) -> str:
@@ -239,7 +238,7 @@ class Run:
             UserError: the index is damaged.
         """
         file = self.path / "checkpoints" / "index.json"
-        index = _read_json(file) if file.exists() else {}
+        index = read_json(file) if file.exists() else {}
         if not all(isinstance(step, int) for step in index.values()):
             raise UserError(f"{file} is damaged: its values must be numbers of steps")
         return index
@@ -343,38 +342,3 @@ def _locate(path: str | Path) -> Path:
         what = "is not a run folder (it has no config.yaml)" if folder.is_dir() else "does not exist"
         raise UserError(f"run {text} {what}: give the folder that `snowflake train` printed, or pretrained:NAME")
     return folder
-
-
-def _write_body(folder: Path, env: envs.LocomotionVectorEnv, graph: MorphologyGraph) -> None:
-    morphology = env.morphology
-    source = copy_files(morphology, folder / morphology.name)
-    body = {"name": morphology.name, "source": source, "model_hash": agents.model_hash(morphology.compile())}
-    (folder / f"{morphology.name}.json").write_text(dump_json(body))
-    (folder / f"{morphology.name}.graph.json").write_text(graph.to_json() + "\n")
-    # For reading only: MuJoCo rounds the numbers it writes, so the body is rebuilt from its source.
-    (folder / f"{morphology.name}.xml").write_text(morphology.spec().to_xml())
-
-
-def _read_body(file: Path) -> agents.Morphology:
-    """The body that a run was trained on, if it still compiles to the same model."""
-    stored = _read_json(file)
-    morphology = agents.from_source(stored["source"], file.parent / stored["name"])
-    if agents.model_hash(morphology.compile()) != stored["model_hash"]:
-        trained = _read_json(file.parent.parent / "versions.json").get("mujoco", "unknown")
-        raise UserError(
-            f"body {morphology.name!r} of {file.parent.parent} no longer compiles to the model that was trained "
-            f"(trained with mujoco {trained}, here {metadata.version('mujoco')}): install that version"
-        )
-    return morphology
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(file.read_text())
-        if not isinstance(values, dict):
-            raise ValueError("it does not hold an object")
-        return values
-    except FileNotFoundError:
-        raise UserError(f"run folder {file.parent} is incomplete: {file.name} is missing") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error

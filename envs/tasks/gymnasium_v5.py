@@ -54,7 +54,7 @@ class GymnasiumTask(Task):
         self, morphology: Morphology, model: mujoco.MjModel, num_envs: int, robot: Robot, options: TaskOptions
     ) -> None:
         task = f"{self.body}-v5"
-        if morphology.source != {"family": "gymnasium", "arguments": {"body": self.body}}:
+        if morphology.unvaried.source != {"family": "gymnasium", "arguments": {"body": self.body}}:
             raise UserError(f"task {task!r} is for the body {self.body!r}, not {morphology.name!r}: use 'locomotion'")
         known = ["forward_reward_weight", "ctrl_cost_weight", "reset_noise_scale", "frame_skip"]
         known += ["contact_cost_weight"] if self.contact_cost_weight is not None else []

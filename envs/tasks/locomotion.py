@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
@@ -19,20 +18,14 @@ from envs.tasks.command import Commands
 from envs.tasks.geometry import add_floor, find_ground
 from envs.tasks.options import TaskOptions
 from envs.tasks.reset import StartPose, find_keyframe
+from envs.tasks.scale import floor_height, is_pulled_down, measure
 
 CONTROL_PERIOD = 0.02
 """A control step lasts this long [s] or, where the time step does not divide it, a little longer."""
-GRAVITY = 9.81
-"""Stands for the gravity of a model without any, in what speeds and forces are compared to [m/s^2]."""
-WALK = 0.5
-"""Speed of a walk over sqrt(gravity x size): the Froude number 0.25 of walking animals."""
 CTRL_COST, CONTACT_COST, HEALTHY_REWARD, NOISE = 0.5, 0.01, 1.0, 0.05
 """Defaults of the weights and of the reset noise; see `LocomotionTask`."""
 FASTEST = 3.0
 """Walking speeds beyond which advance earns no more: a simulation about to diverge throws its robot far faster."""
-_LOW, _HIGH = 0.5, 2.0
-_ALONG = 0.1  # smallest part of an axis along a direction that counts
-_FREE, _SLIDE = int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_SLIDE)
 
 
 def frame_skip(timestep: float) -> int:
@@ -42,62 +35,6 @@ def frame_skip(timestep: float) -> int:
         timestep: duration of a physics step [s].
     """
     return max(1, math.ceil(CONTROL_PERIOD / timestep - 1e-6))
-
-
-@dataclass(frozen=True)
-class Scale:
-    """What sets the defaults apart for large and small robots.
-
-    Attributes:
-        length: height of the root's centre of mass above the robot's lowest point in the start pose, for a robot that
-            gravity holds on the ground; half the diagonal of its bounding box for others [m].
-        speed: `WALK` x sqrt(gravity x length) [m/s].
-        weight: mass of the robot x gravity [N].
-        can_fall: see `LocomotionTask`.
-        can_travel: the root has a free joint, or an unlimited slide that is not at right angles to x.
-        healthy_z_range: heights of the root's centre of mass between which it has not fallen, by default [m].
-        root_height: that height in the start pose [m].
-    """
-
-    length: float
-    speed: float
-    weight: float
-    can_fall: bool
-    can_travel: bool
-    healthy_z_range: tuple[float, float]
-    root_height: float
-
-
-def measure(model: mujoco.MjModel, robot: Robot, pose: StartPose) -> Scale:
-    """Measure a robot in its start pose; the rules are those of `LocomotionTask`."""
-    data, root = pose.data, robot.root_body
-    own = np.flatnonzero(model.jnt_bodyid == root)
-    free, slides = model.jnt_type[own] == _FREE, model.jnt_type[own] == _SLIDE
-    along_x = slides & (np.abs(data.xaxis[own, 0]) > _ALONG) & (model.jnt_limited[own] == 0)
-    height = float(data.xipos[root, 2])
-    standing = height - pose.geometry.lowest(data)
-    solid = pose.geometry.root_geoms()
-    below = height - pose.geometry.lowest(data, solid) if len(solid) else 0.0
-    grounded = stands_by_itself(model, robot, data) and standing > 1e-6
-    length = standing if grounded else pose.size
-    gravity = float(np.linalg.norm(model.opt.gravity)) or GRAVITY
-    return Scale(
-        length=length,
-        speed=WALK * math.sqrt(gravity * length),
-        weight=max(float(model.body_subtreemass[root]) * gravity, 1e-9),
-        can_fall=grounded and _LOW * standing > below,
-        can_travel=bool(np.any(free | along_x)),
-        healthy_z_range=(pose.floor + _LOW * standing, max(pose.floor + _HIGH * standing, height + standing)),
-        root_height=height,
-    )
-
-
-def stands_by_itself(model: mujoco.MjModel, robot: Robot, data: mujoco.MjData) -> bool:
-    """Return whether gravity pulls the robot down: its root has a free joint, or a slide with an upward part."""
-    own = np.flatnonzero(model.jnt_bodyid == robot.root_body)
-    upward = (model.jnt_type[own] == _SLIDE) & (np.abs(data.xaxis[own, 2]) > _ALONG)
-    weightless = model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY or not np.any(model.opt.gravity)
-    return bool(np.any(upward | (model.jnt_type[own] == _FREE)) and not weightless)
 
 
 @register_task("locomotion")
@@ -115,15 +52,13 @@ class LocomotionTask(Task):
     - a: the action as given, not clipped; c = 0.5.
     - F: the contact force on every body of the robot; k = 0.01.
 
-    A fall: the root body's centre of mass leaves `healthy_z_range`, by default from 0.5 H above the floor to 2 H, or H
-    above the start if that is higher; H is its height above the robot's lowest point in the start pose. A robot can
-    fall if there is gravity, the root has a free joint or a slide with an upward part, and the root body, with what is
-    welded to it, reaches less than 0.5 H below that centre, so that it can get as low: a fixed base, a planar swimmer,
-    or a snake that lies already, never falls, unless a range is given.
+    A fall: the root body's centre of mass leaves `healthy_z_range`; `envs.tasks.scale.measure` says which range is the
+    default for robots that stand, fly or hang. What neither stands nor is kept in the air (a fixed base, a planar
+    swimmer, a body without weight), or lies already, never falls, unless a range is given.
 
     Starts are those of `StartPose`, with noise of 0.05. A model in which gravity would pull the robot down for ever,
     with nothing in it that does not move and that the robot can touch, as a file with the robot alone, is given a level
-    floor at the robot's lowest point.
+    floor at the robot's lowest point; at height 0 if something holds the robot up in the air.
     """
 
     @classmethod
@@ -131,7 +66,7 @@ class LocomotionTask(Task):
         cls, morphology: Morphology, model: mujoco.MjModel, robot: Robot, options: TaskOptions
     ) -> mujoco.MjModel:
         pose = StartPose(model, robot, find_keyframe(model, options.reset, morphology.name))
-        if not stands_by_itself(model, robot, pose.data) or len(find_ground(model, pose.geometry)):
+        if not is_pulled_down(model, robot, pose.data) or len(find_ground(model, pose.geometry)):
             return model
         contype, conaffinity = (
             int(np.bitwise_or.reduce(mask[pose.geometry.geoms], initial=0))
@@ -139,7 +74,8 @@ class LocomotionTask(Task):
         )
         if not contype | conaffinity:  # nothing of it can touch anything
             return model
-        return morphology.compile(lambda spec: add_floor(spec, pose.floor, contype, conaffinity))
+        height = floor_height(model, robot, pose)
+        return morphology.compile(lambda spec: add_floor(spec, height, contype, conaffinity))
 
     def __init__(
         self, morphology: Morphology, model: mujoco.MjModel, num_envs: int, robot: Robot, options: TaskOptions

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
+import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from agents.errors import UserError
+import numpy as np
+
+from agents.errors import UserError, nearest
 
 RESETS = ("auto", "qpos0", "keyframe", "keyframe:NAME")
 
@@ -67,6 +73,24 @@ class TaskOptions:
             if getattr(self, name) is not None and not self.command:
                 raise UserError(f"task.{name} is for commanded motion only: set task.command to true, or leave it out")
 
+    @classmethod
+    def of(cls, options: TaskOptions | Mapping[str, Any] | None) -> TaskOptions:
+        """Return options as they are, those that a mapping of their names holds, or the defaults for `None`.
+
+        Raises:
+            UserError: an unknown name, a value of another type, or one out of range.
+        """
+        if options is None or isinstance(options, TaskOptions):
+            return options or cls()
+        if not isinstance(options, Mapping):
+            raise UserError(f"task_options is {options!r}: give a dict like {{'command': True}}, or envs.TaskOptions")
+        hints, values = typing.get_type_hints(cls), {}
+        for name, value in options.items():
+            if name not in hints:
+                raise UserError(f"task_options has no {name!r}: {nearest(str(name), tuple(hints))}")
+            values[name] = _fitting(name, value, hints[name])
+        return cls(**values)
+
     def _check(self, name: str, low: float, high: float) -> None:
         value = getattr(self, name)
         if value is not None and not (low <= value <= high and math.isfinite(value)):
@@ -86,3 +110,27 @@ class TaskOptions:
             if field.name not in known and getattr(self, field.name) != field.default:
                 instead = f"it has {', '.join(known)}" if known else "it is fixed"
                 raise UserError(f"task.{field.name} is no setting of the task {task!r} ({instead}): leave it out")
+
+
+def _fitting(name: str, value: Any, hint: Any) -> Any:
+    """Return a value in the type of its field; a list of numbers becomes a tuple, as a config file's does."""
+    kinds = typing.get_args(hint) or (hint,)
+    if value is None and type(None) in kinds:
+        return None
+    flag = isinstance(value, bool | np.bool_)
+    if bool in kinds or flag:
+        if bool in kinds and flag:
+            return bool(value)
+    elif str in kinds:
+        if isinstance(value, str):
+            return value
+    elif float in kinds or int in kinds:
+        if isinstance(value, numbers.Integral):
+            return float(value) if float in kinds else int(value)
+        if float in kinds and isinstance(value, numbers.Real):
+            return float(value)
+    elif isinstance(value, list | tuple | np.ndarray) and all(isinstance(part, numbers.Real) for part in value):
+        return tuple(float(part) for part in value)
+    words = {bool: "true or false", str: "text", float: "a number", int: "a whole number"}
+    wanted = next((words[kind] for kind in kinds if kind in words), "a list of numbers")
+    raise UserError(f"task_options[{name!r}] = {value!r} is not {wanted}")

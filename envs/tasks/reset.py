@@ -7,7 +7,7 @@ import numpy as np
 
 from agents.errors import UserError, nearest
 from envs.physics import route_mujoco_warnings
-from envs.robot import Robot
+from envs.robot import Robot, element_name
 from envs.tasks.geometry import Geometry, find_floor
 
 _FREE, _BALL, _SLIDE = (int(getattr(mujoco.mjtJoint, f"mjJNT_{kind}")) for kind in ("FREE", "BALL", "SLIDE"))
@@ -33,7 +33,7 @@ def find_keyframe(model: mujoco.MjModel, reset: str, name: str = "") -> int:
     wanted = reset.partition(":")[2]
     if not wanted:
         return 0
-    names = tuple(model.key(key).name or str(key) for key in range(model.nkey))
+    names = tuple(element_name(model, mujoco.mjtObj.mjOBJ_KEY, key) or str(key) for key in range(model.nkey))
     if wanted in names:
         return names.index(wanted)
     if wanted.isdecimal() and int(wanted) < model.nkey:

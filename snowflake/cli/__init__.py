@@ -12,9 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-# Importing MuJoCo loads the OpenGL that MUJOCO_GL names, and dies where that does not work. Of the commands only those
-# that draw need it, and they load it themselves: snowflake.rendering reads what was wanted here.
-if "mujoco" not in sys.modules and os.environ.get("MUJOCO_GL", "").lower().strip() in ("egl", "osmesa"):
+# Importing MuJoCo loads the OpenGL that MUJOCO_GL names, and dies where that does not work or is no name. Of the
+# commands only those that draw need it, and they load it themselves: snowflake.rendering reads what was wanted here.
+if "mujoco" not in sys.modules and os.environ.get("MUJOCO_GL", "").lower().strip() not in (
+    *("", "glfw", "on", "enable", "enabled", "true", "1"),
+    *("off", "disable", "disabled", "false", "0"),
+):
     os.environ["SNOWFLAKE_GL"] = os.environ["MUJOCO_GL"]
     os.environ["MUJOCO_GL"] = "disable"
 
@@ -35,8 +38,10 @@ COMMANDS: dict[str, Command] = {
     "train": Command("snowflake.cli.train:main", "train a policy on one or several bodies"),
     "resume": Command("snowflake.cli.resume:main", "continue a run from its last checkpoint"),
     "sweep": Command("snowflake.cli.sweep:main", "train and measure every cell of a study"),
+    "finetune": Command("snowflake.cli.finetune:main", "go on training a policy on other bodies"),
     "evaluate": Command("snowflake.cli.evaluate:main", "measure a trained policy on its own bodies"),
     "transfer": Command("snowflake.cli.transfer:main", "measure a trained policy on bodies that it never saw"),
+    "report": Command("snowflake.cli.report:main", "compare studies and runs: one page with figures and tables"),
     "inspect": Command("snowflake.cli.inspect:main", "report on a model: its graph, what drives what, what is odd"),
     "video": Command("snowflake.cli.video:main", "film a trained policy, without a display"),
     "play": Command("snowflake.cli.play:main", "watch a trained policy in MuJoCo's viewer"),

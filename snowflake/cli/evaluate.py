@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 class EvaluationFlags:
     """Flags of every command that measures a trained policy."""
 
-    run: Annotated[Positional[str], arg(metavar="RUN")]
-    """Run folder, or pretrained:NAME for a policy that ships with the package."""
     checkpoint: Annotated[
         str | None, arg(metavar="best|last|STEP", help_behavior_hint="(default: best, else last)")
     ] = None
@@ -60,6 +57,8 @@ class EvaluationFlags:
 class EvaluateFlags(EvaluationFlags):
     """Measure a trained policy, beside zero action and random play, on the bodies it was trained on."""
 
+    run: Annotated[Positional[str], arg(metavar="RUN")]
+    """Run folder, or pretrained:NAME for a policy that ships with the package."""
     agents: Annotated[
         tuple[str, ...],
         arg(aliases=("--model",), metavar="NAME [NAME ...]", help_behavior_hint="(default: the run's own)"),
@@ -70,10 +69,11 @@ class EvaluateFlags(EvaluationFlags):
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = parse(EvaluateFlags, argv, "snowflake evaluate")
-    from snowflake.evaluation.bodies import load_bodies
+    from snowflake.evaluation.choice import choose_bodies
 
-    bodies = load_bodies(flags.agents) or None
-    run = open_run(flags)
+    run = find_run(flags.run, flags)
+    bodies = choose_bodies(run, flags.agents) or None
+    set_threads(run, flags)
     from snowflake.evaluation.report import evaluate_run
 
     with progress() as told:
@@ -91,22 +91,26 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def open_run(flags: EvaluationFlags) -> Run:
-    """Open the run and check that the checkpoint is there, before torch is imported; then set torch's threads.
+def find_run(path: str, flags: EvaluationFlags) -> Run:
+    """Open a run and check that the checkpoint is there, before torch is imported.
 
     Raises:
         UserError: There is no such run or checkpoint.
     """
-    from envs.physics import available_cores
     from snowflake.run import Run
 
-    run = Run.open(flags.run)
+    run = Run.open(path)
     run.find_checkpoint(flags.checkpoint)
+    return run
+
+
+def set_threads(run: Run, flags: EvaluationFlags) -> None:
+    """Set torch's threads: with another number than in training sums may round differently in the last bits."""
     import torch
 
-    # The same number as in training: with another one, sums may round differently and results differ in the last bits.
+    from envs.physics import available_cores
+
     torch.set_num_threads(flags.num_threads or run.config.torch_threads or available_cores())
-    return run
 
 
 @contextlib.contextmanager
@@ -136,4 +140,11 @@ def finish(result: Result, run: Run, flags: EvaluationFlags) -> None:
     # Kept off standard output, which with --json is to hold JSON alone.
     if note is not None:
         print(note, file=sys.stderr)
-    print(f"wrote {paths[0].parent}{os.sep}{result.kind}.json, .csv and .png", file=sys.stderr)
+    print(written(paths), file=sys.stderr)
+
+
+def written(paths: Sequence[Path]) -> str:
+    """Say where the JSON, CSV and PNG of one name are, and any file of another."""
+    stem = paths[0].with_suffix("")
+    others = [str(path) for path in paths if path.with_suffix("") != stem]
+    return ", ".join([f"wrote {stem}.json, .csv and .png", *others])

@@ -110,7 +110,7 @@ def _flags(cls: type) -> Iterator[str]:
         markers: list[Any] = []
         if typing.get_origin(hint) is Annotated:
             hint, *markers = typing.get_args(hint)
-        if tyro.conf.Positional in markers:
+        if tyro.conf.Positional in markers or tyro.conf.Fixed in markers:
             continue
         if dataclasses.is_dataclass(hint):
             yield from _flags(typing.cast(type, hint))

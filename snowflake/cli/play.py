@@ -12,7 +12,7 @@ import mujoco
 
 from agents.errors import UserError
 from snowflake.cli.parsing import parse
-from snowflake.cli.video import WatchFlags
+from snowflake.cli.video import WatchFlags, open_watched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +33,11 @@ class PlayFlags(WatchFlags):
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = parse(PlayFlags, argv, "snowflake play")
-    from snowflake.evaluation.bodies import load_bodies
-    from snowflake.run import Run
-
-    bodies = load_bodies(flags.agents)
-    run = Run.open(flags.run)
-    run.find_checkpoint(flags.checkpoint)
+    run, bodies = open_watched(flags)
     require_display(flags.run)
     from snowflake.evaluation.player import make_players
 
-    bodies = bodies or run.morphologies[:1]
-    player = make_players(run, bodies, flags.checkpoint, deterministic=not flags.stochastic, seed=flags.seed)[0]
+    player = make_players(run, bodies[:1], flags.checkpoint, deterministic=not flags.stochastic, seed=flags.seed)[0]
     try:
         watch(player.env, player.controller, launch_viewer(player.env), seed=flags.seed, speed=flags.speed)
     finally:

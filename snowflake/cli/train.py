@@ -16,6 +16,7 @@ import agents
 from agents.errors import UserError
 from snowflake.cli.parsing import parse, parse_known
 from snowflake.config import TrainConfig, loader
+from snowflake.config.networks import check_networks
 from snowflake.run import Run
 
 _PROG = "snowflake train"
@@ -56,14 +57,24 @@ def parse_train(argv: Sequence[str]) -> tuple[TrainConfig, Path]:
     defaults = loader.build(layers, TrainFlags)
     flags = parse(TrainFlags, argv, _PROG, default=defaults)
     config = loader.build([*layers, loader.Layer(loader.difference(flags, defaults))])
-    for name in config.agents:
-        agents.load(name)  # an unknown body is told here, before torch is imported
+    check_networks(config.policy)
+    _check_bodies(config.agents)
     return config, flags.run or default_run_path(config)
+
+
+def _check_bodies(names: Sequence[str]) -> None:
+    """Tell an unknown body, or two of one name, before torch is imported."""
+    given: dict[str, str] = {}
+    for name in names:
+        body = agents.load(name).name
+        if given.setdefault(body, name) != name:
+            raise UserError(f"two bodies are called {body!r} ({given[body]} and {name}): rename one of the files")
 
 
 def default_run_path(config: TrainConfig) -> Path:
     """Return ``runs/<agents>__<method>__<seed>__<time>``."""
-    bodies = re.sub(r"[^\w.+-]+", "-", "+".join(Path(name).stem for name in config.agents))[:80]
+    names = (re.sub(r"\.(xml|urdf)(?=\+|$)", "", Path(name).name) for name in config.agents)
+    bodies = re.sub(r"[^\w.+=-]+", "-", "+".join(names))[:80]
     return Path("runs") / f"{bodies}__{config.method}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
 
 

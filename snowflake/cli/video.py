@@ -17,7 +17,11 @@ from snowflake.cli.parsing import parse
 
 if TYPE_CHECKING:
     from agents import Morphology
+    from snowflake.evaluation.player import Player
     from snowflake.run import Run
+
+_SECONDS = 10.0
+_LONGEST = 100  # letters of a file's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,18 +57,21 @@ class WatchFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class VideoFlags(WatchFlags):
-    """Film a trained policy into an MP4, through EGL or OSMesa where there is no display."""
+    """Film a trained policy into an MP4, through EGL or OSMesa where there is no display.
+
+    Several bodies share one video, in a grid; one whose episode ends starts again while the others go on.
+    """
 
     steps: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: 10 seconds)")] = None
-    """Control steps to film."""
+    """Control steps to film; of the first body, for several."""
     seconds: Annotated[float | None, arg(metavar="FLOAT", help_behavior_hint="(default: 10)")] = None
     """Simulated seconds to film, instead of --steps."""
     output: Annotated[Path | None, arg(metavar="FILE.mp4|DIR", help_behavior_hint="(default: RUN/videos)")] = None
-    """The file, for one body; or a folder, for several."""
+    """The file, or a folder for a file with the names of the bodies."""
     width: int = 960
-    """Width in pixels, even."""
+    """Width in pixels, even; of the whole grid, for several bodies."""
     height: int = 720
-    """Height in pixels, even."""
+    """Height in pixels, even; of the whole grid, for several bodies."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,66 +89,92 @@ class VideoFlags(WatchFlags):
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = parse(VideoFlags, argv, "snowflake video")
-    from snowflake.evaluation.bodies import load_bodies
+    run, bodies = open_watched(flags)
+    path = video_path(flags, run.path, [body.name for body in bodies])
     from snowflake.rendering import find_backend, wanted_backend
-    from snowflake.run import Run
 
-    bodies = load_bodies(flags.agents)
-    run = Run.open(flags.run)
-    run.find_checkpoint(flags.checkpoint)
-    names = [body.name for body in bodies or run.morphologies]
-    paths = _paths(flags, run.path, names)
     backend = find_backend()
     if wanted_backend() not in ("", backend):
         print(f"MUJOCO_GL={wanted_backend()} does not work here, {backend} is used", file=sys.stderr)
-    _film(flags, run, bodies, paths)
-    return 0
-
-
-def _film(flags: VideoFlags, run: Run, bodies: Sequence[Morphology], paths: list[Path]) -> None:
-    from snowflake.cli.evaluate import progress
     from snowflake.evaluation.player import make_players
-    from snowflake.evaluation.video import record
 
-    players = make_players(run, bodies or None, flags.checkpoint, deterministic=not flags.stochastic, seed=flags.seed)
+    players = make_players(run, bodies, flags.checkpoint, deterministic=not flags.stochastic, seed=flags.seed)
     try:
-        for player, path in zip(players, paths, strict=True):
-            steps = flags.steps or max(1, round((flags.seconds or 10.0) / player.env.dt))
-            name = player.env.morphology.name
-            with progress() as shown:
-                video = record(
-                    player.env,
-                    player.controller,
-                    path,
-                    steps=steps,
-                    seed=flags.seed,
-                    size=(flags.width, flags.height),
-                    told=None if shown is None else partial(_tell, shown, name),
-                )
-            how = "zero-shot, " if player.zero_shot else ""
-            ended = f"{video.episodes} episode{'' if video.episodes == 1 else 's'} ended"
-            print(f"{path}: {name}, {how}{video.steps} steps, {video.frames} frames at {video.fps:.4g}/s, {ended}")
+        (_film_one if len(players) == 1 else _film_grid)(flags, players, path)
     finally:
         for player in players:
             player.env.close()
+    return 0
 
 
-def _tell(shown: Callable[[str, str, int, int], None], name: str, step: int, steps: int) -> None:
-    shown(name, f"filming {steps} steps", step, 0)
+def open_watched(flags: WatchFlags) -> tuple[Run, tuple[Morphology, ...]]:
+    """Open the run that the flags name, and the bodies to show: those named, else the run's own.
+
+    Raises:
+        UserError: no such run, checkpoint or body.
+    """
+    from snowflake.evaluation.choice import choose_bodies
+    from snowflake.run import Run
+
+    run = Run.open(flags.run)
+    run.find_checkpoint(flags.checkpoint)
+    return run, choose_bodies(run, flags.agents) or run.morphologies
 
 
-def _paths(flags: VideoFlags, run: Path, names: list[str]) -> list[Path]:
-    """Return the file of every body."""
+def _film_one(flags: VideoFlags, players: Sequence[Player], path: Path) -> None:
+    from snowflake.cli.evaluate import progress
+    from snowflake.evaluation.video import record
+
+    (player,) = players
+    name, size = player.env.morphology.name, (flags.width, flags.height)
+    steps = flags.steps or max(1, round((flags.seconds or _SECONDS) / player.env.dt))
+    with progress() as shown:
+        told = None if shown is None else partial(_tell, shown, name, "steps")
+        video = record(player.env, player.controller, path, steps=steps, seed=flags.seed, size=size, told=told)
+    length = f"{video.steps} steps, {video.frames} frames at {video.fps:.4g}/s"
+    print(f"{path}: {name}, {'zero-shot, ' if player.zero_shot else ''}{length}, {_ended(video.episodes)}")
+
+
+def _film_grid(flags: VideoFlags, players: Sequence[Player], path: Path) -> None:
+    from snowflake.cli.evaluate import progress
+    from snowflake.evaluation.grid import Cell, record_grid
+
+    names = [player.env.morphology.name + (" (zero-shot)" if player.zero_shot else "") for player in players]
+    cells = [Cell(name, player.env, player.controller) for name, player in zip(names, players, strict=True)]
+    seconds, size = flags.seconds or _SECONDS, (flags.width, flags.height)
+    if flags.steps is not None:
+        seconds = flags.steps * players[0].env.dt
+    with progress() as shown:
+        told = None if shown is None else partial(_tell, shown, path.name, "frames")
+        video = record_grid(cells, path, seconds=seconds, seed=flags.seed, size=size, told=told)
+    print(f"{path}: {len(cells)} bodies, {video.frames} frames at {video.fps:.4g}/s")
+    for name, steps, returns in zip(names, video.steps, video.returns, strict=True):
+        print(f"  {name}: {steps} steps, {_ended(len(returns))}")
+
+
+def _ended(episodes: int) -> str:
+    return f"{episodes} episode{'' if episodes == 1 else 's'} ended"
+
+
+def _tell(shown: Callable[[str, str, int, int], None], name: str, what: str, done: int, total: int) -> None:
+    shown(name, f"filming {total} {what}", done, 0)
+
+
+def video_path(flags: VideoFlags, run: Path, names: Sequence[str]) -> Path:
+    """Return the file of the video, one for all bodies.
+
+    Raises:
+        UserError: `--output` is no place for it.
+    """
     output = flags.output
     if output is not None and output.suffix:
         if output.suffix.lower() != ".mp4":
             raise UserError(f"--output {output}: a video ends in .mp4")
-        if len(names) > 1:
-            raise UserError(f"--output {output}: is one file for {len(names)} bodies, name a folder")
         if output.is_dir():
             raise UserError(f"--output {output}: is a folder, name a file in it")
-        return [output]
+        return output
     folder = output if output is not None else run / "videos"
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder}: is a file, name a folder")
-    return [folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.mp4" for name in names]
+    stem = re.sub(r"[^A-Za-z0-9_.+-]+", "_", "+".join(names))
+    return folder / f"{stem[:_LONGEST]}.mp4"

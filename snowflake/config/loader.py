@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import yaml
 
 from agents.errors import UserError, nearest
+from snowflake.config.body_sets import expand_sets
 from snowflake.config.files import find_config, method_path, read_yaml
 from snowflake.config.train import TrainConfig
 
@@ -126,11 +127,21 @@ def build(layers: Sequence[Layer], cls: type[ConfigT] = TrainConfig) -> ConfigT:
             target[name] = value
             origin[key] = layer.origin.get(key, "")
     try:
+        if "agents" in merged:
+            merged["agents"] = _expand(merged["agents"])
         return _construct(cls, merged)
     except UserError as error:
         match = re.match(r"[a-z_.]+", str(error))
         place = origin.get(match.group(), "") if match else ""
         raise UserError(f"{place}: {error}" if place else str(error)) from None
+
+
+def _expand(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the bodies with those of the sets in their places."""
+    try:
+        return expand_sets(names)
+    except UserError as error:
+        raise UserError(f"agents: {error}") from None
 
 
 def difference(new: Any, old: Any) -> dict[str, Any]:
@@ -202,10 +213,11 @@ def _field_paths(cls: type, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(values: Mapping[str, Any], cls: type = TrainConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    hints = _hints(cls)
     for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
+        if dataclasses.is_dataclass(hints.get(name)):  # a setting that is itself a mapping is replaced as a whole
+            yield from _leaves(value, hints[name], f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
@@ -225,7 +237,7 @@ def convert(value: Any, hint: Any) -> Any:
 
     Args:
         value: As the YAML loader or a Python caller gave it.
-        hint: ``int``, ``float``, ``bool``, ``str``, ``tuple[T, ...]`` or ``T | None``.
+        hint: ``int``, ``float``, ``bool``, ``str``, ``tuple[T, ...]``, ``dict[str, T]`` or ``T | None``.
 
     Raises:
         UserError: Another type; the message continues a sentence that begins with the key.
@@ -235,6 +247,10 @@ def convert(value: Any, hint: Any) -> Any:
         if value is None and type(None) in arguments:
             return None
         return convert(value, next(a for a in arguments if a is not type(None)))
+    if origin is dict:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise UserError(f"wants names and values, has {short_repr(value)}: write {{name: value}}")
+        return {key: item if arguments[1] is Any else convert(item, arguments[1]) for key, item in value.items()}
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise UserError(f"wants a list, has {short_repr(value)}: write [{value if _is_scalar(value) else '...'}]")

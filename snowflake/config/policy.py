@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
+from tyro.conf import Fixed, Suppress
+
+from agents.errors import UserError
 from snowflake.config.checks import check_choice, check_range
 
 
@@ -19,6 +23,10 @@ class PolicyConfig:
     """Rounds of message passing."""
     aggregation: str = "mean"
     """Aggregation of messages at the receiving node: mean, sum or max."""
+    message_layer: str = "mlp"
+    """Message function: mlp (NerveNet's), or the name of a torch_geometric.nn convolution, for instance GATv2Conv."""
+    message_layer_args: Annotated[dict[str, Any], Fixed, Suppress] = field(default_factory=dict)
+    """Arguments of the convolution by name, in YAML only: {heads: 1}. Its widths are hidden_size unless given."""
     freeze: tuple[str, ...] = ()
     """Actor components kept at their initial values (Snowflake: encoder, message, decoder)."""
     train_node_table: bool = False
@@ -44,8 +52,26 @@ class PolicyConfig:
         check_range("policy", "hidden_size", self.hidden_size, 2, 8192)
         check_range("policy", "propagation_steps", self.propagation_steps, 0, 64)
         check_choice("policy", "aggregation", self.aggregation, ("mean", "sum", "max"))
+        self._check_message_layer()
         check_choice("policy", "log_std", self.log_std, ("per_class", "per_actuator"))
         check_range("policy", "log_std_init", self.log_std_init, -20.0, 2.0)
         check_choice("policy", "critic_readout", self.critic_readout, ("mean", "sum", "root"))
         check_choice("policy", "init", self.init, ("independent", "shared_seed"))
         check_choice("policy", "actuator_wiring", self.actuator_wiring, ("correct", "official"))
+
+    def _check_message_layer(self) -> None:
+        """Refuse settings that would have no effect."""
+        if self.message_layer == "mlp":
+            if self.message_layer_args:
+                raise UserError("policy.message_layer_args are a convolution's: name it in policy.message_layer")
+            return
+        if self.aggregation != "mean":
+            raise UserError(
+                f"policy.aggregation = {self.aggregation!r} is for message_layer mlp: {self.message_layer} aggregates "
+                "by itself, give it aggr in policy.message_layer_args where it takes that"
+            )
+        if self.network == "mlp" and self.critic != "graph":
+            raise UserError(
+                f"policy.message_layer = {self.message_layer!r} is for graph networks: choose --method nervenet or "
+                "snowflake"
+            )

@@ -44,8 +44,5 @@ class TrainConfig:
         check_range("", "seed", self.seed, 0, 2**31 - 1)
         check_range("", "total_timesteps", self.total_timesteps, 1, 10**12)
         check_range("", "torch_threads", self.torch_threads, 0, 1024)
-        if self.env.n_envs % len(self.agents):
-            raise UserError(
-                f"env.n_envs = {self.env.n_envs} is not a multiple of the {len(self.agents)} bodies: "
-                f"use {len(self.agents) * max(1, self.env.n_envs // len(self.agents))}"
-            )
+        object.__setattr__(self, "env", self.env.for_bodies(len(self.agents)))
+        self.ppo.check_rollout(self.env.n_envs)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agents import Morphology, UserError, load
+from snowflake.config.body_sets import expand_sets
 
 
 def load_bodies(names: Sequence[str]) -> tuple[Morphology, ...]:
     """Load bodies, each once, in the order given.
 
     Args:
-        names: Names of bodies.
+        names: Names of bodies, and body sets (``set:NAME/SPLIT``).
 
     Raises:
-        UserError: A body is unknown or has no task yet, or two different ones have one name.
+        UserError: A body or set is unknown, a body has no task yet, or two different ones have one name.
     """
     bodies: dict[str, Morphology] = {}
-    for body in map(load, names):
+    for body in map(load, expand_sets(names)):
         if bodies.setdefault(body.name, body) != body:
             raise UserError(f"two bodies are called {body.name!r}: rename one of the files, or measure them apart")
     for body in bodies.values():

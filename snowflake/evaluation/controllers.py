@@ -50,13 +50,20 @@ class PolicyController:
         body: Index of the body among ``policy.graphs``.
         deterministic: Take the mean action instead of a sample.
         seed: Seed of the samples.
+        double: The policy was converted to float64, and is given observations in it.
 
     Shapes:
         obs ``(N, D)`` float32 of this body alone; actions ``(N, A)`` float32 of this body alone.
     """
 
     def __init__(
-        self, policy: GraphActorCriticPolicy, *, body: int = 0, deterministic: bool = True, seed: int = 0
+        self,
+        policy: GraphActorCriticPolicy,
+        *,
+        body: int = 0,
+        deterministic: bool = True,
+        seed: int = 0,
+        double: bool = False,
     ) -> None:
         import torch
 
@@ -64,6 +71,7 @@ class PolicyController:
         self.body = body
         self.deterministic = deterministic
         self.device = policy.device
+        self.dtype = torch.float64 if double else torch.float32
         self.num_actions = policy.graphs[body].act_dim
         self.generator = torch.Generator(device=self.device).manual_seed(seed)
         # With several bodies the policy reads rows of the widest body, padded with zeros, and the body's index.
@@ -87,7 +95,7 @@ class PolicyController:
         with torch.no_grad():
             start = torch.full((len(obs),), self.first, dtype=torch.bool, device=self.device)
             actions, _, _, self.state = self.policy.act(
-                torch.as_tensor(obs, dtype=torch.float32, device=self.device),
+                torch.as_tensor(obs, dtype=self.dtype, device=self.device),
                 self.state,
                 start,
                 deterministic=self.deterministic,
@@ -95,7 +103,7 @@ class PolicyController:
                 with_value=False,
             )
         self.first = False
-        return actions[:, : self.num_actions].cpu().numpy()
+        return actions[:, : self.num_actions].float().cpu().numpy()
 
 
 def policy_controller(

@@ -29,9 +29,7 @@ class Curve:
     values: np.ndarray
 
 
-def read_curves(
-    folder: Path, tags: tuple[str, ...] | None = (TRAINING_RETURN, EVALUATION_RETURN)
-) -> dict[str, Curve]:
+def read_curves(folder: Path, tags: tuple[str, ...] | None = (TRAINING_RETURN, EVALUATION_RETURN)) -> dict[str, Curve]:
     """Read scalars from every event file below ``folder``.
 
     A resumed run writes a second event file that starts again at the step of its checkpoint; of two values for one

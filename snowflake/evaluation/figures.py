@@ -29,7 +29,8 @@ def render(figure: Figure) -> bytes:
     return out.getvalue()
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches."""
     # Figure without pyplot: no display, no global state, the Agg canvas.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -39,7 +40,8 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _plain(axes: Axes) -> None:
+def plain(axes: Axes) -> None:
+    """The look of every figure: no box, a light grid behind the data."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.7)
     axes.set_axisbelow(True)
@@ -54,10 +56,10 @@ def evaluation_figure(result: Result, curves: dict[str, Curve]) -> Figure:
     """
     dots = max(3.6, 1.2 + 2.0 * len(result.bodies))
     if not curves:
-        figure = _figure(max(5.5, dots + 1.0), 4.2)
+        figure = new_figure(max(5.5, dots + 1.0), 4.2)
         right = figure.subplots()
     else:
-        figure = _figure(6.0 + dots, 4.2)
+        figure = new_figure(6.0 + dots, 4.2)
         left, right = figure.subplots(1, 2, width_ratios=(6.0, dots))
         _learning_curve(left, result, curves)
     _episodes(right, result)
@@ -85,11 +87,12 @@ def _learning_curve(axes: Axes, result: Result, curves: dict[str, Curve]) -> Non
     axes.set_ylabel("return per episode")
     axes.set_title("learning curve", fontsize=10)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    _plain(axes)
-    _legend_below(axes, 2)
+    plain(axes)
+    legend_below(axes, 2)
 
 
-def _legend_below(axes: Axes, columns: int) -> None:
+def legend_below(axes: Axes, columns: int) -> None:
+    """Put the legend under the axes."""
     # Outside the axes the legend can cover no data, whatever the curve looks like.
     axes.legend(
         frameon=False, fontsize=8, ncols=columns, loc="upper center", bbox_to_anchor=(0.5, -0.16), borderaxespad=0.0
@@ -118,8 +121,8 @@ def _episodes(axes: Axes, result: Result) -> None:
             )
     _bodies_axis(axes, result)
     axes.set_title(f"{result.episodes} episodes, mean ± standard error", fontsize=10)
-    _plain(axes)
-    _legend_below(axes, 2)
+    plain(axes)
+    legend_below(axes, 2)
 
 
 def _bodies_axis(axes: Axes, result: Result) -> None:
@@ -132,7 +135,7 @@ def _bodies_axis(axes: Axes, result: Result) -> None:
 
 def transfer_figure(result: Result) -> Figure:
     """Bars of the mean return with standard errors above bars of the mean forward distance, grouped by body."""
-    figure = _figure(max(6.0, 2.0 + 1.6 * len(result.bodies)), 6.4)
+    figure = new_figure(max(6.0, 2.0 + 1.6 * len(result.bodies)), 6.4)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     for axes, attribute in ((top, "returns"), (bottom, "distance")):
         for w, way in enumerate(LABELS):
@@ -148,7 +151,7 @@ def transfer_figure(result: Result) -> Figure:
                 label=NAMES[way],
             )
         _bodies_axis(axes, result)
-        _plain(axes)
+        plain(axes)
     bottom.set_ylabel("forward distance [m]")
     figure.suptitle(f"{_title(result)}\nmean ± standard error of {result.episodes} episodes", fontsize=10)
     figure.legend(*top.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,19 @@ CSV_COLUMNS = (
     "energy_j",
     "cost_of_transport",
     "unstable",
+    "outside_range",
 )
-"""One row per episode."""
+"""One row per episode; the last is the share of the observations outside the range of training."""
 
 
 def to_json(result: Result) -> str:
     """The result as strict JSON (NaN becomes null)."""
-    return json.dumps(_finite(result.to_dict()), indent=1, allow_nan=False) + "\n"
+    return strict_json(result.to_dict())
+
+
+def strict_json(value: Any) -> str:
+    """Strict JSON of nested plain data (NaN becomes null)."""
+    return json.dumps(_finite(value), indent=1, allow_nan=False) + "\n"
 
 
 def _finite(value: Any) -> Any:
@@ -57,6 +64,8 @@ def to_csv(result: Result) -> str:
             for i in range(len(batch)):
                 cells = [columns[name][i] for name in columns]
                 seed, *figures = ("" if c is None else c for c in cells)
+                outside = body.outside[way].of_episode(i) if way in body.outside else ""
+                figures.append("" if outside != outside else outside)
                 writer.writerow([body.morphology, body.zero_shot, way, way in DETERMINISTIC, i, seed, *figures])
     return out.getvalue()
 
@@ -72,12 +81,21 @@ def write(result: Result, folder: Path, figure: bytes) -> tuple[Path, ...]:
     Raises:
         UserError: The folder cannot be written.
     """
-    contents = {
-        "json": to_json(result).encode(),
-        "csv": to_csv(result).encode(),
-        "png": figure,
-    }
-    paths = tuple(folder / f"{result.kind}.{suffix}" for suffix in contents)
+    kind = result.kind
+    return write_files(folder, {f"{kind}.json": to_json(result), f"{kind}.csv": to_csv(result), f"{kind}.png": figure})
+
+
+def write_files(folder: Path, contents: Mapping[str, str | bytes]) -> tuple[Path, ...]:
+    """Write files into ``folder`` (made if absent).
+
+    Args:
+        folder: Where.
+        contents: What to write, by name.
+
+    Raises:
+        UserError: The folder cannot be written.
+    """
+    paths = tuple(folder / name for name in contents)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, data in zip(paths, contents.values(), strict=True):

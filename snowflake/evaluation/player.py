@@ -32,7 +32,7 @@ class Player:
 
 def make_players(
     run: Run,
-    bodies: Sequence[Morphology] | None = None,
+    bodies: Sequence[Morphology],
     checkpoint: str | int | None = None,
     *,
     deterministic: bool = True,
@@ -42,7 +42,7 @@ def make_players(
 
     Args:
         run: the run.
-        bodies: bodies; the run's own if None. One that the run was not trained on is played zero-shot.
+        bodies: bodies; one that the run was not trained on is played zero-shot.
         checkpoint: `best`, `last` or a step; None takes `best`, else `last`.
         deterministic: take the mean action instead of a sample.
         seed: seed of the samples.
@@ -51,7 +51,7 @@ def make_players(
         UserError: no such checkpoint, or it does not fit a body.
     """
     policy = run.load_policy(checkpoint)
-    return [_player(run, policy, body, deterministic, seed) for body in bodies or run.morphologies]
+    return [_player(run, policy, body, deterministic, seed) for body in bodies]
 
 
 def _player(run: Run, policy: GraphActorCriticPolicy, body: Morphology, deterministic: bool, seed: int) -> Player:

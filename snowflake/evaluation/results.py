@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from snowflake.evaluation.range_share import RangeShare
 from snowflake.evaluation.rollout import EpisodeBatch
+from snowflake.evaluation.score import FORMULA, Expert, normalized_score
+from snowflake.evaluation.siblings import SiblingOrders
 from snowflake.evaluation.statistics import PairedDifference, paired_difference, summarize
 
 LABELS = {
@@ -35,6 +39,9 @@ class BodyResult:
         model_hash: Hash of the compiled model.
         mass: Mass of the body [kg].
         episodes: Episodes by way to act (keys of ``LABELS``).
+        outside: Share of the observations outside the range of training, by way to act of the policy.
+        expert: What policies trained on this body reach, where such were given.
+        siblings: The policy under other orders of siblings, where asked for.
     """
 
     morphology: str
@@ -42,6 +49,9 @@ class BodyResult:
     model_hash: str
     mass: float
     episodes: dict[str, EpisodeBatch]
+    outside: dict[str, RangeShare] = field(default_factory=dict)
+    expert: Expert | None = None
+    siblings: SiblingOrders | None = None
 
     def difference(self, policy: str, baseline: str) -> PairedDifference:
         """Paired difference of the return, ``policy`` minus ``baseline``, over the shared start states."""
@@ -50,6 +60,14 @@ class BodyResult:
     def word(self, policy: str) -> str:
         """What the policy does on this body, in a word; see :func:`verdict`."""
         return verdict(self.episodes[policy], [self.difference(policy, b) for b in BASELINES])
+
+    def score(self, policy: str, baseline: str) -> float:
+        """Normalised score against a baseline and the expert; NaN without one. See ``score.FORMULA``."""
+        if self.expert is None:
+            return math.nan
+        return normalized_score(
+            self.episodes[policy].returns, self.episodes[baseline].returns, self.expert.returns[policy]
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form with summaries, paired differences and every episode."""
@@ -67,6 +85,10 @@ class BodyResult:
                 entry["return_difference"] = {
                     b: {**vars(self.difference(way, b)), "word": self.difference(way, b).word} for b in BASELINES
                 }
+                if way in self.outside:
+                    entry["outside_range"] = self.outside[way].to_dict()
+                if self.expert is not None:
+                    entry["normalized_score"] = {b: self.score(way, b) for b in BASELINES}
             ways[way] = entry
         return {
             "morphology": self.morphology,
@@ -74,6 +96,8 @@ class BodyResult:
             "model_hash": self.model_hash,
             "mass_kg": self.mass,
             "policies": ways,
+            **({"expert": self.expert.to_dict()} if self.expert is not None else {}),
+            **({"sibling_orders": self.siblings.to_dict()} if self.siblings is not None else {}),
         }
 
 
@@ -118,6 +142,7 @@ class Result:
             "max_episode_steps": self.max_episode_steps,
             "bodies": [body.to_dict() for body in self.bodies],
             "rule": RULE,
+            **({"score_formula": FORMULA} if any(body.expert for body in self.bodies) else {}),
             "notes": list(self.notes),
             "provenance": self.provenance,
         }

@@ -83,6 +83,10 @@ class EpisodeBatch:
         return cls(**{f.name: np.concatenate([getattr(b, f.name) for b in batches]) for f in fields(cls)})
 
 
+Watch = Callable[[np.ndarray, np.ndarray], None]
+"""Called after each control step's actions with the rows of the controller's batch whose episode is going on, and the
+number of each row's episode, both (live,) int64."""
+
 Progress = Callable[[int, int], None]
 """Called after each control step with the step of this batch and the number of episodes that have ended so far."""
 
@@ -97,6 +101,7 @@ def evaluate(
     num_threads: int = 0,
     progress: Progress | None = None,
     make_env: Callable[[int], Any] | None = None,
+    watch: Watch | None = None,
 ) -> EpisodeBatch:
     """Play ``episodes`` episodes of a body, one from each start state of the seeds ``seed``, ``seed + 1``, ...
 
@@ -112,6 +117,7 @@ def evaluate(
         progress: Called after each control step.
         make_env: Builds the batched environment from a number of environments; a ``LocomotionVectorEnv`` of the body
             by default.
+        watch: Called once the controller has given its actions for a step.
 
     Raises:
         UserError: The body is unknown or has no task.
@@ -127,7 +133,8 @@ def evaluate(
     for first in range(0, episodes, MAX_ENVS):
         seeds = seed + np.arange(first, min(first + MAX_ENVS, episodes))
         told = (lambda step, ended, done=first: progress(step, done + ended)) if progress else None
-        batches.append(_Batch(make_env or default_env, controller, seeds, max_episode_steps, told).run())
+        seen = (lambda live, done=first: watch(live, done + live)) if watch else None
+        batches.append(_Batch(make_env or default_env, controller, seeds, max_episode_steps, told, seen).run())
     return EpisodeBatch.concatenate(batches)
 
 
@@ -141,8 +148,9 @@ class _Batch:
         seeds: np.ndarray,
         max_episode_steps: int,
         progress: Progress | None,
+        watch: Callable[[np.ndarray], None] | None,
     ) -> None:
-        self.make_env, self.controller, self.progress = make_env, controller, progress
+        self.make_env, self.controller, self.progress, self.watch = make_env, controller, progress, watch
         self.seeds, self.max_episode_steps = seeds, max_episode_steps
         count = len(seeds)
         self.env = make_env(count)
@@ -174,6 +182,8 @@ class _Batch:
     def _step(self, obs: np.ndarray) -> None:
         """One control step of all environments; counts only episodes that have not ended. Writes ``obs``."""
         actions = np.asarray(self.controller(obs))
+        if self.watch is not None:
+            self.watch(np.flatnonzero(self.live))
         new_obs, rewards, terminated, truncated, infos = self.env.step(actions[self.episode])
         here = self.live[self.episode]  # (envs,)
         e = self.episode[here]

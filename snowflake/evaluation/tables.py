@@ -10,6 +10,7 @@ from rich.text import Text
 
 from snowflake.evaluation.results import BASELINES, LABELS, POLICIES, RULE, BodyResult, Result
 from snowflake.evaluation.rollout import EpisodeBatch
+from snowflake.evaluation.score import FORMULA
 from snowflake.evaluation.statistics import summarize
 
 
@@ -20,30 +21,35 @@ def number(value: float, digits: int = 1) -> str:
     return f"{value:.{0 if abs(value) >= 100 else digits}f}"
 
 
-def _row(batch: EpisodeBatch) -> list[str]:
+def _row(batch: EpisodeBatch, outside: float) -> list[str]:
     returns = summarize(batch.returns)
     return [
         f"{number(returns.mean)} ± {number(returns.sd)}",
         number(returns.median),
-        str(len(batch)),
         number(float(batch.lengths.mean())),
         number(float(batch.distance.mean()), 2),
         number(float(batch.speed.mean()), 2),
         str(int(batch.fell.sum())),
         number(summarize(batch.cost_of_transport).mean, 2),
+        number(100.0 * outside, 2),
     ]
 
 
+OUTSIDE = (
+    "outside: share of the normalised observation's entries more than 5 standard deviations from the mean of training, "
+    "where the policy's normaliser cuts them."
+)
+
 EPISODE_COLUMNS = (
-    ("\npolicy", 13),
+    ("\npolicy", 12),
     ("return\nmean ± sd", 13),
     ("\nmedian", 6),
-    ("epi-\nsodes", 5),
     ("length\n\\[steps]", 7),
     ("forward\n\\[m]", 7),
     ("speed\n\\[m/s]", 6),
     ("\nfalls", 5),
     ("cost of\ntransport", 9),
+    ("outside\n\\[%]", 7),
 )
 DIFFERENCE_COLUMNS = (
     ("difference\nof return", 12),
@@ -80,8 +86,9 @@ def _name(body: BodyResult) -> str:
 
 
 def episode_rows(body: BodyResult) -> list[list[str]]:
-    """Return, length, distance, speed, falls and cost of transport: a row for each way to act."""
-    return [[f" {LABELS[way]}", *_row(batch)] for way, batch in body.episodes.items()]
+    """Return, length, distance, speed, falls, cost of transport, share outside: a row for each way to act."""
+    outside = {way: found.share for way, found in body.outside.items()}
+    return [[f" {LABELS[way]}", *_row(batch, outside.get(way, math.nan))] for way, batch in body.episodes.items()]
 
 
 def difference_rows(body: BodyResult) -> list[list[str]]:
@@ -97,6 +104,45 @@ def difference_rows(body: BodyResult) -> list[list[str]]:
     return rows
 
 
+def score_rows(body: BodyResult) -> list[list[str]]:
+    """Return of the expert and normalised scores: a row for each way to act of the policy; none without an expert."""
+    if body.expert is None:
+        return []
+    expert = body.expert.returns
+    return [
+        [f" {LABELS[way]}", number(float(expert[way].mean())), *(number(body.score(way, b), 2) for b in BASELINES)]
+        for way in POLICIES
+    ]
+
+
+def sibling_rows(body: BodyResult) -> list[list[str]]:
+    """What other orders of siblings cost: one row; none where they were not asked for."""
+    found = body.siblings
+    if found is None:
+        return []
+    drops = [number(float(found.drops.mean())), number(found.worst_decile)]
+    return [[" mean action", str(len(found.returns)), *drops, f"{found.action_change.max():.1e}"]]
+
+
+SCORE_COLUMNS = (
+    ("normalised\nscore", 12),
+    ("expert's\nreturn", 12),
+    ("against\nzero action", 12),
+    ("against\nrandom", 12),
+)
+SIBLING_COLUMNS = (
+    ("order of\nsiblings", 12),
+    ("\norders", 7),
+    ("return drop\nmean \\[%]", 12),
+    ("worst decile\n\\[%]", 12),
+    ("largest change\nof an action", 14),
+)
+SIBLINGS = (
+    "order of siblings: the children of every body in random orders, as if the model's file listed them so; drop of "
+    "the mean return in percent of its size, on average and in the worst tenth of the orders."
+)
+
+
 def print_result(result: Result, console: Console | None = None) -> None:
     """Print both tables, the rules behind their words, and the notes."""
     console = console or Console(highlight=False)
@@ -106,9 +152,18 @@ def print_result(result: Result, console: Console | None = None) -> None:
     console.print()
     _print_table(console, EPISODE_COLUMNS, {_name(body): episode_rows(body) for body in result.bodies})
     _print_table(console, DIFFERENCE_COLUMNS, {_name(body): difference_rows(body) for body in result.bodies})
+    for columns, rows_of, text in (
+        (SCORE_COLUMNS, score_rows, FORMULA),
+        (SIBLING_COLUMNS, sibling_rows, SIBLINGS),
+    ):
+        rows = {_name(body): rows_of(body) for body in result.bodies if rows_of(body)}
+        if rows:
+            _print_table(console, columns, rows)
+            console.print(Text(text, style="dim"))
+            console.print()
     text = (
         f"better, worse: the mean difference of the return over the {result.episodes} shared start states lies more "
         "than 2 of its standard errors above or below zero; unclear: it does not."
     )
-    for line in (text, RULE, *result.notes):
+    for line in (text, OUTSIDE, RULE, *result.notes):
         console.print(Text(line, style="dim"))

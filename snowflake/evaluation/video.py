@@ -1,4 +1,4 @@
-"""Videos of a policy: one body, one MP4, drawn without a display."""
+"""Videos of a policy on one body, drawn without a display; `grid` shows several at once."""
 
 from __future__ import annotations
 
@@ -55,6 +55,55 @@ def frame_interval(dt: float) -> int:
     return max(1, int(np.ceil(1.0 / (MAX_FPS * dt) - 1e-6)))
 
 
+class Stage:
+    """One body, the controller that moves it and the camera that follows it, step by step.
+
+    An episode that ends starts again at once, and the camera jumps to the new start.
+
+    Args:
+        env: one environment.
+        controller: maps observations (1, D) to actions (1, A).
+        renderer: draws its states.
+        seed: of the first start state.
+    """
+
+    def __init__(self, env: LocomotionVectorEnv, controller: Controller, renderer: SceneRenderer, seed: int) -> None:
+        if env.num_envs != 1:
+            raise ValueError(f"a video shows one environment of a body, not {env.num_envs}")
+        self.env, self.renderer = env, renderer
+        self.steps = 0
+        self.returns: list[float] = []
+        self._controller, self._total = controller, 0.0
+        self._begin()
+        self._obs, _ = env.reset(seed=seed)
+
+    def _begin(self) -> None:
+        begin = getattr(self._controller, "begin", None)
+        if begin is not None:
+            begin()
+
+    def step(self) -> None:
+        """Advance by one control step."""
+        self._obs, rewards, terminated, truncated, _ = self.env.step(np.asarray(self._controller(self._obs)))
+        self.steps += 1
+        self._total += float(rewards[0])
+        if terminated[0] or truncated[0]:
+            self.returns.append(self._total)
+            self._total = 0.0
+            self._begin()
+            self.renderer.recentre()
+
+    def draw(self) -> np.ndarray:
+        """Return the picture of the state, (height, width, 3) uint8."""
+        return self.renderer.draw(self.env.physics.data[0])
+
+
+def open_renderer(env: LocomotionVectorEnv, width: int, height: int) -> SceneRenderer:
+    """Return a renderer of its own for an environment: a context that outlives its model draws black."""
+    robot = getattr(env, "robot", None)
+    return SceneRenderer(env.model, width, height, bodies=None if robot is None else robot.bodies)
+
+
 def record(
     env: LocomotionVectorEnv,
     controller: Controller,
@@ -79,56 +128,24 @@ def record(
     Raises:
         UserError: nothing can be drawn here, or the file cannot be written.
     """
-    if env.num_envs != 1:
-        raise ValueError(f"a video shows one environment, not {env.num_envs}")
     every = frame_interval(env.dt)
     fps = 1.0 / (env.dt * every)
-    robot = getattr(env, "robot", None)
-    # A renderer of its own for every video: a context that outlives its model draws black.
-    with (
-        SceneRenderer(env.model, *size, bodies=None if robot is None else robot.bodies) as renderer,
-        _writer(path, fps) as writer,
-    ):
-        return _play(env, controller, path, renderer, writer, steps, seed, every, fps, told)
-
-
-def _play(
-    env: LocomotionVectorEnv,
-    controller: Controller,
-    path: Path,
-    renderer: SceneRenderer,
-    writer: FrameWriter,
-    steps: int,
-    seed: int,
-    every: int,
-    fps: float,
-    told: Callable[[int, int], None] | None,
-) -> Video:
-    begin = getattr(controller, "begin", None)
-    if begin is not None:
-        begin()
-    obs, _ = env.reset(seed=seed)
-    writer.append_data(renderer.draw(env.physics.data[0]))
-    frames, total, returns = 1, 0.0, []
-    for step in range(1, steps + 1):
-        obs, rewards, terminated, truncated, _ = env.step(np.asarray(controller(obs)))
-        total += float(rewards[0])
-        if terminated[0] or truncated[0]:
-            returns.append(total)
-            total = 0.0
-            if begin is not None:
-                begin()
-            renderer.recentre()
-        if step % every == 0:
-            writer.append_data(renderer.draw(env.physics.data[0]))
-            frames += 1
-        if told is not None:
-            told(step, steps)
-    return Video(path, frames, fps, steps, len(returns), tuple(returns))
+    with open_renderer(env, *size) as renderer, open_writer(path, fps) as writer:
+        stage = Stage(env, controller, renderer, seed)
+        writer.append_data(stage.draw())
+        frames = 1
+        for step in range(1, steps + 1):
+            stage.step()
+            if step % every == 0:
+                writer.append_data(stage.draw())
+                frames += 1
+            if told is not None:
+                told(step, steps)
+    return Video(path, frames, fps, steps, len(stage.returns), tuple(stage.returns))
 
 
 @contextmanager
-def _writer(path: Path, fps: float) -> Iterator[FrameWriter]:
+def open_writer(path: Path, fps: float) -> Iterator[FrameWriter]:
     """Yield a writer to a temporary file that takes the name `path` when all went well."""
     import imageio.v2 as imageio
 

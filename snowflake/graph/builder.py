@@ -14,11 +14,12 @@ import numpy as np
 
 from agents.errors import UserError
 from envs.observation import BODY, JOINT, ObservationLayout
-from envs.robot import Robot, find_robot
+from envs.robot import Robot, display_name, find_robot
 from snowflake.graph.edges import tree_edges
 from snowflake.graph.general import build_general_graph
 from snowflake.graph.morphology import GENERAL_CLASSES, JOINT_NODE, PAPER_CLASSES, ROOT_NODE, MorphologyGraph
 
+_OBJ = mujoco.mjtObj
 _JOINT_TRANSMISSIONS = (int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_JOINTINPARENT))
 _JOINT_TYPES = {
     int(mujoco.mjtJoint.mjJNT_HINGE): "hinge",
@@ -93,7 +94,7 @@ def _actuated_joints(model: mujoco.MjModel, label: str) -> np.ndarray:
         raise UserError(f"{label} has no actuator, so there is nothing to control: add motors to its joints")
     actuated = model.actuator_trnid[:, 0].astype(np.int64)
     for actuator, joint in enumerate(actuated):
-        what = f"{label}: actuator {model.actuator(actuator).name or actuator!r}"
+        what = f"{label}: actuator {display_name(model, _OBJ.mjOBJ_ACTUATOR, actuator)!r}"
         if model.actuator_trntype[actuator] not in _JOINT_TRANSMISSIONS:
             raise UserError(f"{what} drives no joint (but a tendon, site or body): give it a joint transmission")
         if int(model.jnt_type[joint]) not in _JOINT_TYPES:
@@ -106,7 +107,7 @@ def _actuated_joints(model: mujoco.MjModel, label: str) -> np.ndarray:
 def _top_body(model: mujoco.MjModel, actuated: np.ndarray, label: str) -> int:
     tops = np.unique(model.body_rootid[model.jnt_bodyid[actuated]])
     if len(tops) > 1:
-        names = ", ".join(repr(model.body(int(top)).name or int(top)) for top in tops)
+        names = ", ".join(repr(display_name(model, _OBJ.mjOBJ_BODY, int(top))) for top in tops)
         raise UserError(
             f"{label} has {len(tops)} actuated trees (top bodies {names}): a policy serves one, split the file"
         )
@@ -146,7 +147,7 @@ def _joint_columns(model: mujoco.MjModel, layout: ObservationLayout, joints: np.
     features = [tuple(layout.features[column] for column in row) for row in rows]
     for joint, these in zip(joints, features, strict=True):
         if these != features[0]:
-            other, first = (model.joint(int(j)).name or int(j) for j in (joint, joints[0]))
+            other, first = (display_name(model, _OBJ.mjOBJ_JOINT, int(j)) for j in (joint, joints[0]))
             raise UserError(
                 f"{label}: joint {other!r} observes {len(these)} columns where joint {first!r} observes "
                 f"{len(features[0])}: feature set {layout.feature_set!r} serves hinges and slides only"

@@ -29,6 +29,9 @@ COLORS = {
 }
 """Colour of a node by its class: dark if it has an actuator."""
 
+EQUALITY = "#c2185b"
+"""Colour of the links that equality constraints add."""
+
 _MORE_COLORS = ("#b8860b", "#7a4fa3", "#c0392b", "#16888f", "#8a6d5b", "#566573")  # classes that a generator supplies
 _ROW, _COLUMN = 0.27, 1.35  # inches between leaves, and between depths with names
 _NARROW = 0.3  # inches between depths without names
@@ -100,7 +103,7 @@ def write_drawing(
     Args:
         path: the PNG.
         model: the compiled model.
-        report: with `nodes`, `edges`, `actuators`.
+        report: with `nodes`, `edges`, `equality_edges` (drawn dashed: they are there if switched on), `actuators`.
         robot: what to look at.
         with_rendering: whether to try to draw the robot.
 
@@ -165,6 +168,13 @@ def _draw_graph(axes: Axes, report: dict[str, Any], position: np.ndarray, loops:
             axes.annotate("", (x0, y0), (x1, y1), arrowprops=arc, zorder=1)
         else:
             axes.plot([x0, x1], [y0, y1], color="#b5b5b5", linewidth=1.2, zorder=1)
+    for first, second in report["equality_edges"]:
+        arc = {"arrowstyle": "-", "linestyle": "--", "color": EQUALITY, "connectionstyle": "arc3,rad=-0.2"}
+        (x0, y0), (x1, y1) = position[first], position[second]
+        axes.annotate("", (x0, y0), (x1, y1), arrowprops=arc, zorder=1)
+    if report["equality_edges"]:
+        label = f"equality constraint ({len(report['equality_edges'])})"
+        axes.plot([], [], linestyle="--", color=EQUALITY, label=label)
     classes = [node["class"] for node in nodes]
     more = [kind for kind in dict.fromkeys(classes) if kind not in COLORS]
     colors = COLORS | {kind: _MORE_COLORS[i % len(_MORE_COLORS)] for i, kind in enumerate(more)}

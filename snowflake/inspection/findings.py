@@ -10,7 +10,7 @@ import mujoco
 import numpy as np
 
 from agents.errors import UserError
-from envs.robot import Robot, find_robot
+from envs.robot import Robot, display_name, find_robot
 from snowflake.inspection.elements import actuator_name, body_name, equalities, joint_name, joint_type
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -19,6 +19,7 @@ SEVERITIES = (ERROR, WARNING, NOTE)
 
 _SLACK = 1e-6  # rad or m, beyond a limit
 _DEPTH = 0.01  # m, of a contact at the reset pose
+_ABSURD = 1e6  # rad, m, N or N m; of a limit
 _SHOWN = 4
 
 
@@ -72,7 +73,8 @@ def find_problems(model: mujoco.MjModel, root_body: str | None = None, name: str
         robot = find_robot(model, root_body, name)
     except UserError as error:
         refusal = str(error)
-    found = [*_refusal(model, refusal), *_poses(model), *_controls(model), *_keyframe_controls(model)]
+    found = [*_refusal(model, refusal), *_poses(model), *_controls(model)]
+    found += [*_ranges(model), *_keyframe_controls(model)]
     found += [*_scene(model, robot), *_parts(model, robot), *_constraints(model)]
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
 
@@ -186,6 +188,29 @@ def _controls(model: mujoco.MjModel) -> Iterator[Finding]:
                       f"{listed(names)}", "each control is an action of its own", names)  # fmt: skip
 
 
+def _ranges(model: mujoco.MjModel) -> Iterator[Finding]:
+    """Ranges that no robot has: a placeholder for "none", which leaves the controls without a useful unit."""
+    controls = (model.actuator_ctrllimited != 0) & _absurd(model.actuator_ctrlrange)
+    joints = (model.jnt_limited != 0) & _absurd(model.jnt_range)
+    forces = (model.actuator_forcelimited != 0) & _absurd(model.actuator_forcerange)
+    for what, names, effect in (
+        ("control", _control_names(model, np.flatnonzero(controls)), "an action of 1 asks for that much"),
+        (
+            "joint",
+            tuple(joint_name(model, joint) for joint in np.flatnonzero(joints).tolist()),
+            "the limit never holds",
+        ),
+        ("force", tuple(actuator_name(model, a) for a in np.flatnonzero(forces)), "the limit never holds"),
+    ):
+        if names:
+            message = f"{what} ranges beyond {_ABSURD:g}: {listed(names)}"
+            yield Finding(WARNING, "absurd-range", message, f"{effect}: give the range of the hardware", names)
+
+
+def _absurd(ranges: np.ndarray) -> np.ndarray:
+    return ~np.isfinite(ranges).all(axis=1) | (np.abs(ranges).max(axis=1, initial=0.0) > _ABSURD)
+
+
 def _keyframe_controls(model: mujoco.MjModel) -> Iterator[Finding]:
     low, high = model.actuator_ctrlrange.T
     outside = (model.key_ctrl < low - _SLACK) | (model.key_ctrl > high + _SLACK)
@@ -198,7 +223,7 @@ def _keyframe_controls(model: mujoco.MjModel) -> Iterator[Finding]:
 
 
 def _key_names(model: mujoco.MjModel, keys: Sequence[int]) -> str:
-    names = [mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_KEY, key) or f"key#{key}" for key in keys]
+    names = [display_name(model, mujoco.mjtObj.mjOBJ_KEY, key) for key in keys]
     return f"keyframe{'s' if len(keys) > 1 else ''} {listed(names)}"
 
 
@@ -218,8 +243,11 @@ def _scene(model: mujoco.MjModel, robot: Robot | None) -> Iterator[Finding]:
             "the robot has a free root and the file has no ground to stand on",
             "the locomotion task adds a level floor; or give the scene file that includes the robot",
         )
-    if not model.body_dofnum[robot.root_body] and not len(robot.root_joints):
-        yield Finding(NOTE, "fixed-base", f"the base {body_name(model, robot.root_body)!r} is fixed to the world",
+    own = np.flatnonzero(model.jnt_bodyid == robot.root_body).tolist()
+    if not any(joint_type(model, joint) in ("free", "slide") for joint in own):
+        base = f"the base {body_name(model, robot.root_body)!r} "
+        where = f"turns on {listed([joint_name(model, joint) for joint in own])} in one place" if own else "is fixed"
+        yield Finding(NOTE, "fixed-base", f"{base}{where + ('' if own else ' to the world')}",
                       "there is no height, no fall and no travel: give the task other weights")  # fmt: skip
 
 

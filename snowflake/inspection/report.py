@@ -15,6 +15,7 @@ from envs import LocomotionVectorEnv
 from envs.physics import route_mujoco_warnings
 from envs.robot import Robot, find_robot
 from snowflake.graph import MorphologyGraph, build_graph
+from snowflake.graph.edges import equality_links
 from snowflake.inspection import elements
 from snowflake.inspection.drawing import write_drawing
 from snowflake.inspection.findings import ERROR, SEVERITIES, Finding, find_problems
@@ -38,8 +39,8 @@ def inspect(
 
     Returns:
         The report: `name`, `status` (`"graph"`, `"no actuators"` or `"refused"`), `sizes`, `tree`, `robot`,
-        `nodes`, `edges`, `actuators`, `observation`, `control_map`, `equality_constraints`, `timing`, `stability`,
-        `findings`, `drawing`; what needs a graph is empty without one.
+        `nodes`, `edges`, `equality_edges`, `actuators`, `observation`, `control_map`, `equality_constraints`,
+        `timing`, `stability`, `findings`, `drawing`; what needs a graph is empty without one.
 
     Raises:
         UserError: the body is unknown, or the file is no model.
@@ -61,7 +62,7 @@ def inspect(
             findings.insert(0, Finding(ERROR, "refused", str(error)))
     report = _parts(label, model, robot)
     if graph is not None and env is not None:
-        report |= _graph(model, graph) | _interface(env, graph)
+        report |= _graph(model, graph, env.robot) | _interface(env, graph)
     report["stability"] = None
     if env is not None and steps:
         report["stability"], unstable = check_stability(env, steps, SEED)
@@ -113,14 +114,18 @@ def _parts(label: str, model: mujoco.MjModel, robot: Robot | None) -> dict[str, 
         "equality_constraints": elements.equalities(model),
         "nodes": [],
         "edges": [],
+        "equality_edges": [],
         "observation": [],
         "control_map": [],
         "timing": None,
     }
 
 
-def _graph(model: mujoco.MjModel, graph: MorphologyGraph) -> dict[str, Any]:
-    """Return nodes and edges; every link once, the two nodes in ascending order."""
+def _graph(model: mujoco.MjModel, graph: MorphologyGraph, robot: Robot) -> dict[str, Any]:
+    """Return nodes and edges; every link once, the two nodes in ascending order.
+
+    `equality_edges` are those that the setting policy.equality_edges adds.
+    """
     nodes = []
     for node, (kind, joint) in enumerate(zip(graph.node_class.tolist(), graph.joint_id.tolist(), strict=True)):
         row = {"node": node, "class": graph.vocabulary[kind], "joint": None, "body": None}
@@ -129,7 +134,13 @@ def _graph(model: mujoco.MjModel, graph: MorphologyGraph) -> dict[str, Any]:
             row["body"] = elements.body_name(model, int(model.jnt_bodyid[joint]))
         nodes.append(row)
     edges = sorted({(min(a, b), max(a, b)) for a, b in graph.edge_index.T.tolist()})
-    return {"nodes": nodes, "edges": [list(edge) for edge in edges], "feature_set": graph.feature_set}
+    more = sorted(equality_links(model, robot) - set(edges)) if graph.feature_set == "general" else []
+    return {
+        "nodes": nodes,
+        "edges": [list(edge) for edge in edges],
+        "equality_edges": [list(edge) for edge in more],
+        "feature_set": graph.feature_set,
+    }
 
 
 def _interface(env: LocomotionVectorEnv, graph: MorphologyGraph) -> dict[str, Any]:

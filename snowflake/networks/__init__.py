@@ -4,6 +4,7 @@ from snowflake.networks.base import Actor, Critic, Network
 from snowflake.networks.graph_critic import GraphCritic
 from snowflake.networks.log_std import map_log_std
 from snowflake.networks.mlp import MLP, FlatCritic, MLPActor
+from snowflake.networks.mlp_transfer import map_mlp
 from snowflake.networks.nervenet import NerveNetActor
 from snowflake.networks.normalizer import RunningNorm
 from snowflake.networks.registry import build_actor, build_critic, register_actor, register_critic
@@ -21,6 +22,7 @@ __all__ = [
     "build_actor",
     "build_critic",
     "map_log_std",
+    "map_mlp",
     "register_actor",
     "register_critic",
 ]

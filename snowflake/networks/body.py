@@ -22,12 +22,14 @@ class BodyIndices(nn.Module):
         joint_class: the same without the root. (V - 1,) int64
         output_node: node whose output is an actuator's action. (A,) int64
         output_class: class of the joint that an actuator drives. (A,) int64
+        edge_index: sender and receiver of every edge. (2, E) int64
     """
 
     node_class: Tensor
     joint_class: Tensor
     output_node: Tensor
     output_class: Tensor
+    edge_index: Tensor
     root_columns: Tensor
     joint_columns: Tensor
     adjacency: Tensor
@@ -43,6 +45,7 @@ class BodyIndices(nn.Module):
         self._index("joint_class", graph.node_class[1:])
         self._index("output_node", output_node)
         self._index("output_class", graph.node_class[graph.output_node])
+        self._index("edge_index", graph.edge_index)
         self._index("root_columns", graph.root_columns)
         self._index("joint_columns", graph.joint_columns.reshape(-1))
         self.aggregation = config.aggregation

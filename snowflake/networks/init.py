@@ -27,6 +27,10 @@ class Initializer:
     def _matrix_generator(self) -> torch.Generator:
         return torch.Generator().manual_seed(_SHARED_SEED) if self._shared else self._generator
 
+    def seed(self) -> int:
+        """Return a seed for a module that fills its weights from the global generator."""
+        return int(torch.randint(2**31, (), generator=self._matrix_generator()))
+
     def orthogonal(self, layer: nn.Linear, *, blocks: int = 1, bias: float = MLP_BIAS) -> None:
         """Make the weight orthogonal with gain 1, block by block of output rows, and the bias constant.
 

@@ -176,11 +176,19 @@ class GraphNetwork(Network):
         self.normalizer = normalizer(num_classes, root, joint)
         root_inputs, joint_inputs = root + len(first.root_static), joint + first.joint_static.shape[1]
         self.encoder = Encoder(num_classes, root_inputs, joint_inputs, size, init)
-        self.message = MLP((size,) * 4, final_tanh=True)
+        self.message = MLP((size,) * 4, final_tanh=True) if config.message_layer == "mlp" else self._convolution(init)
         self.update = NodeUpdate(size, init)
         self.decoder = MLP((self.decoder_inputs(first), size, size, 1), final_tanh=False)
-        for layer in (*self.message.linears(), *self.decoder.linears()):
-            init.orthogonal(layer)
+        for part in (self.message, self.decoder):
+            for layer in part.linears() if isinstance(part, MLP) else ():
+                init.orthogonal(layer)
+
+    def _convolution(self, init: Initializer) -> nn.Module:
+        """Return the convolution that takes the place of the message MLP and the aggregation."""
+        from snowflake.networks.message_layer import ConvMessage  # here, since it imports PyTorch Geometric
+
+        config = self.config
+        return ConvMessage(config.message_layer, config.hidden_size, config.message_layer_args, init.seed())
 
     def decoder_inputs(self, graph: MorphologyGraph) -> int:
         """Return how many features the decoder reads; the same for all bodies that share weights."""
@@ -203,8 +211,14 @@ class GraphNetwork(Network):
         """
         body = self.body(k)
         for _ in range(self.config.propagation_steps):
-            states = self.update(body.aggregate(self.message(states)), states)
+            states = self.update(self.receive(states, body), states)
         return states
+
+    def receive(self, states: Tensor, body: BodyIndices) -> Tensor:
+        """Return the aggregated messages (V, N, H) that the nodes of a body get in one round."""
+        if self.config.message_layer == "mlp":
+            return body.aggregate(self.message(states))
+        return cast(Tensor, self.message(states, body.edge_index))
 
     def update_normalizer(self, obs: Tensor, k: int = 0) -> None:
         """See `Network.update_normalizer`."""

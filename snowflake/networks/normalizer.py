@@ -59,6 +59,14 @@ class RunningNorm(nn.Module):
         bound = self.bound[group]
         return torch.clamp((x - self.shift[group]) * self.scale[group], -bound, bound)
 
+    def outside(self, x: Tensor, group: Tensor | int = 0) -> Tensor:
+        """Say which entries `forward` cuts, for lying over 5 standard deviations from the mean; arguments as there.
+
+        Returns:
+            Same shape as `x`, bool; False throughout for a group that has seen no data.
+        """
+        return ((x - self.shift[group]) * self.scale[group]).abs() > self.bound[group]
+
     @torch.no_grad()
     def update(self, x: Tensor, group: Tensor | int = 0) -> None:
         """Merge a batch into the statistics, by the parallel formula of Chan, Golub and LeVeque (1979), in float64.
@@ -123,6 +131,10 @@ class SlotNorm(RunningNorm):
             (N, R, F), 0 where a feature is missing.
         """
         return torch.clamp((x - self.shift[group] * present) * self.scale[group], -CLIP, CLIP)
+
+    def outside(self, x: Tensor, group: Tensor, present: Tensor) -> Tensor:  # type: ignore[override]
+        """See `RunningNorm.outside`; a missing feature is never outside."""
+        return (((x - self.shift[group]) * self.scale[group]).abs() > CLIP) & present
 
     @torch.no_grad()
     def update(self, x: Tensor, group: Tensor, present: Tensor) -> None:  # type: ignore[override]

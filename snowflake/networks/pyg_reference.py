@@ -5,7 +5,7 @@ Imports PyTorch Geometric, so nothing on the training path imports this module.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 
 from snowflake.graph import JOINT_NODE, ROOT_NODE
+from snowflake.networks.message_layer import ConvMessage
 from snowflake.networks.mlp import MLP
 from snowflake.networks.nervenet import GRUUpdate, NerveNetActor
 from snowflake.networks.normalizer import CLIP, EPSILON, MIN_VARIANCE, RunningNorm, SlotNorm
@@ -41,7 +42,10 @@ class NerveNetConv(MessagePassing):
 
     def forward(self, x: Tensor, edge_index: Tensor, node_type: Tensor) -> Tensor:
         """Send, aggregate and update."""
-        message = self.propagate(edge_index, x=x)
+        if isinstance(self.mlp, ConvMessage):  # which sends and aggregates by itself
+            message = self.mlp.conv(x, edge_index)
+        else:
+            message = self.propagate(edge_index, x=x)
         updated = torch.empty_like(x)
         for kind, gru in ((ROOT_NODE, self.root), (JOINT_NODE, self.joint)):
             mask = node_type == kind
@@ -50,7 +54,7 @@ class NerveNetConv(MessagePassing):
 
     def message(self, x_j: Tensor) -> Tensor:
         """Return the messages along all edges (E, H)."""
-        return _mlp(self.mlp, x_j)
+        return _mlp(cast(MLP, self.mlp), x_j)
 
 
 class PyGActor(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from snowflake.freezing import rows as component_rows
 from snowflake.graph import MorphologyGraph
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.ppo.buffer import ReturnScaler, RolloutBuffer
-from snowflake.ppo.update import PPOUpdate, UpdateSettings
+from snowflake.ppo.critic_warmup import update_critic
+from snowflake.ppo.diagnostics import UpdateDiagnostics
+from snowflake.ppo.episodes import EpisodeBuffer, collect_episodes
+from snowflake.ppo.update import PPOUpdate, UpdateSettings, decayed_parameters, set_component_rates
 from snowflake.ppo.vec_env import LocomotionVecEnv
 
 
@@ -37,6 +41,13 @@ class SnowflakePPO(PPO):
         env: :class:`~snowflake.ppo.vec_env.LocomotionVecEnv`.
         timelimit_bootstrap: add the value of the last observation where an episode was truncated.
         scale_returns: divide rewards by the running standard deviation of the discounted return.
+        weight_decay: L2 coefficient of the actor's loss.
+        weight_decay_components: actor components that it acts on; all but ``log_std`` if none is named.
+        component_learning_rates: constant step sizes of single actor components.
+        collection: ``"whole_episodes"`` gathers whole episodes, see :mod:`snowflake.ppo.episodes`.
+        step_accounting: ``"nominal"`` counts ``n_steps * n_envs`` steps for them, however many they were.
+        mlp_update: ``"official"`` lets a flat actor descend its objective, as the official code does.
+        diagnostics_every: updates between measurements of :mod:`snowflake.ppo.diagnostics`; 0 = off.
         **kwargs: SB3's, see :class:`stable_baselines3.PPO`.
     """
 
@@ -50,12 +61,24 @@ class SnowflakePPO(PPO):
         *args: Any,
         timelimit_bootstrap: bool = True,
         scale_returns: bool = False,
+        weight_decay: float = 0.0,
+        weight_decay_components: tuple[str, ...] = (),
+        component_learning_rates: Mapping[str, float] | None = None,
+        collection: str = "fixed",
+        step_accounting: str = "real",
+        mlp_update: str = "correct",
+        diagnostics_every: int = 0,
         **kwargs: Any,
     ) -> None:
         self.timelimit_bootstrap = timelimit_bootstrap
-        kwargs.setdefault("rollout_buffer_class", RolloutBuffer)
+        self.weight_decay, self.weight_decay_components = weight_decay, tuple(weight_decay_components)
+        self.mlp_update, self.diagnostics_every = mlp_update, diagnostics_every
+        self.collection, self.step_accounting = collection, step_accounting
+        kwargs.setdefault("rollout_buffer_class", RolloutBuffer if collection == "fixed" else EpisodeBuffer)
         kwargs.setdefault("rollout_buffer_kwargs", {"body_of_env": env.body_of_env})
         super().__init__(policy, env, *args, **kwargs)
+        set_component_rates(self.policy, component_learning_rates or {})
+        decayed_parameters(self.policy, self.weight_decay_components)  # names a wrong component before the first step
         seed = 0 if self.seed is None else self.seed
         self.action_generator = torch.Generator(self.device).manual_seed(seed + 1)
         self.minibatch_generator = torch.Generator().manual_seed(seed + 2)
@@ -64,6 +87,8 @@ class SnowflakePPO(PPO):
             name: deque(maxlen=self._stats_window_size) for name in env.body_names
         }
         self.unstable_resets = 0
+        self.critic_warmup_left = 0
+        """Updates to come that train the critic alone and leave every byte of the actor as it is."""
         self.iteration = 0
         self.milestones: dict[str, float] = {}
         self._rollout_statistics: dict[str, float] = {}
@@ -76,13 +101,8 @@ class SnowflakePPO(PPO):
         ppo = config.ppo
         rate = ppo.learning_rate
         schedule = (lambda left: rate * left) if ppo.learning_rate_schedule == "linear" else (lambda _: rate)
-        batch = ppo.n_steps * env.num_envs
-        if ppo.batch_size > batch:
-            raise UserError(
-                f"ppo.batch_size = {ppo.batch_size} exceeds the rollout of {batch} transitions "
-                f"(n_steps {ppo.n_steps} x n_envs {env.num_envs}): lower batch_size or raise n_steps"
-            )
-        own = ("learning_rate", "learning_rate_schedule", "critic_learning_rate")
+        ppo.check_rollout(env.num_envs)
+        own = ("learning_rate", "learning_rate_schedule", "critic_learning_rate", "critic_warmup_updates")
         shared = {key: value for key, value in dataclasses.asdict(ppo).items() if key not in own}
         return cls(
             GraphActorCriticPolicy,
@@ -105,6 +125,11 @@ class SnowflakePPO(PPO):
         self, env: LocomotionVecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
     ) -> bool:
         """Fill the buffer with ``n_rollout_steps`` steps of every environment. False if a callback stops it."""
+        if isinstance(rollout_buffer, EpisodeBuffer):
+            nominal = self.step_accounting == "nominal"
+            collected = collect_episodes(self, env, callback, rollout_buffer, nominal=nominal)
+            self._rollout_statistics = collected or {}
+            return collected is not None
         self.policy.set_training_mode(False)
         rollout_buffer.reset()
         callback.on_rollout_start()
@@ -170,6 +195,9 @@ class SnowflakePPO(PPO):
 
     def train(self) -> None:
         """One update on the buffer, then the statistics of observations move, then the iteration is logged."""
+        if self.critic_warmup_left:
+            self._train_critic()
+            return
         clock = time.perf_counter()
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
@@ -180,19 +208,47 @@ class SnowflakePPO(PPO):
             ent_coef=self.ent_coef,
             max_grad_norm=self.max_grad_norm,
             target_kl=self.target_kl,
+            weight_decay=self.weight_decay,
+            weight_decay_components=self.weight_decay_components,
+            mlp_update=self.mlp_update,
         )
+        due = self.diagnostics_every and self.iteration % self.diagnostics_every == 0
+        diagnostics = UpdateDiagnostics(self.policy, self.rollout_buffer.flat()) if due else None
         statistics = PPOUpdate(self.policy, settings, self.minibatch_generator).run(self.rollout_buffer)
+        self._require_finite(statistics)
+        if diagnostics is not None:
+            measured = diagnostics.measure(self.rollout_buffer.flat(), settings.clip_range)
+            self._rollout_statistics |= {f"diagnostics/{name}": value for name, value in measured.items()}
+        self.policy.update_normalizers(self.rollout_buffer.obs.flatten(0, 1))
+        self._n_updates += int(statistics["n_epochs"])
+        seconds = time.perf_counter() - clock
+        self._rollout_statistics["time/fps_update"] = self.n_steps * self.n_envs / max(seconds, 1e-9)
+        self._log(statistics, settings)
+
+    def _train_critic(self) -> None:
+        """One update of the warm-up: a fresh critic learns what the actor is worth before the actor moves."""
+        clock = time.perf_counter()
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+        statistics = update_critic(
+            self.policy, self.rollout_buffer, self.batch_size, self.n_epochs, self.minibatch_generator
+        )
+        self._require_finite(statistics)
+        self.policy.update_normalizers(self.rollout_buffer.obs.flatten(0, 1), actor=False)
+        self.critic_warmup_left -= 1
+        self._n_updates += self.n_epochs
+        self._rollout_statistics["time/fps_update"] = self.n_steps * self.n_envs / (time.perf_counter() - clock)
+        for name, value in statistics.items():
+            self.logger.record(f"train/{name}", value)
+        self._log_counts()
+
+    def _require_finite(self, statistics: dict[str, float]) -> None:
         bad = [name for name, value in statistics.items() if not np.isfinite(value) and name != "explained_variance"]
         if bad:
             raise UserError(
                 f"training diverged at step {self.num_timesteps}: {bad[0]} is not finite; lower learning_rate "
                 "(the last checkpoint was kept, and is from before this update)"
             )
-        self.policy.update_normalizers(self.rollout_buffer.obs.flatten(0, 1))
-        self._n_updates += int(statistics["n_epochs"])
-        seconds = time.perf_counter() - clock
-        self._rollout_statistics["time/fps_update"] = self.n_steps * self.n_envs / max(seconds, 1e-9)
-        self._log(statistics, settings)
 
     def dump_logs(self, iteration: int = 0) -> None:
         """SB3 calls this before the update; we write after it, so that an iteration's metrics share one step."""
@@ -201,17 +257,24 @@ class SnowflakePPO(PPO):
         record = self.logger.record
         for name in ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction"):
             record(f"train/{name}", statistics[name])
+        if self.weight_decay:
+            record("train/weight_decay_loss", statistics["weight_decay_loss"])
         loss = statistics["policy_gradient_loss"] + self.ent_coef * statistics["entropy_loss"]
-        record("train/loss", loss)
+        record("train/loss", loss + statistics["weight_decay_loss"])
         record("train/explained_variance", statistics["explained_variance"])
         record("train/clip_range", settings.clip_range)
-        record("train/n_updates", self._n_updates)
         with torch.no_grad():
             obs = self.rollout_buffer.obs[-1]
             _, log_std, mask = self.policy.distribution(obs)
             record("train/std", float((log_std.exp() * mask).sum() / mask.sum()))
         for name in ("kl_batch", "first_ratio_error", *(n for n in statistics if n.startswith("grad_norm"))):
             record(f"snowflake/{name}", statistics[name])
+        self._log_counts()
+
+    def _log_counts(self) -> None:
+        """Record what every kind of update has, and write the iteration."""
+        record = self.logger.record
+        record("train/n_updates", self._n_updates)
         counts = component_rows(self.policy.actor)
         record("snowflake/trainable_parameters", sum(n for _, n, trainable in counts if trainable))
         record("snowflake/frozen_parameters", sum(n for _, n, trainable in counts if not trainable))
@@ -220,6 +283,9 @@ class SnowflakePPO(PPO):
             if episodes:
                 record(f"rollout/{name}/ep_rew_mean", float(np.mean([r for r, _ in episodes])))
                 record(f"rollout/{name}/ep_len_mean", float(np.mean([length for _, length in episodes])))
+        if len(self.body_episodes) > 1:
+            for name, columns in zip(self.body_episodes, self.rollout_buffer.envs_of_body, strict=True):
+                record(f"rollout/{name}/step_share", len(columns) / self.n_envs)
         for name, value in self._rollout_statistics.items():
             record(name, value)
         self.iteration += 1

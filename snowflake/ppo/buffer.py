@@ -105,10 +105,16 @@ class RolloutBuffer:
         torch.add(self.advantages, self.values, out=self.returns)
 
     def standardize_advantages(self) -> None:
-        """Bring each body's advantages to mean 0 and standard deviation 1, over the whole batch."""
+        """Bring each body's advantages to mean 0 and standard deviation 1, over the whole batch.
+
+        A body whose advantages are all equal, up to rounding, gets 0: they tell no action from another, and their
+        rounding errors must not be blown up to 1.
+        """
         for columns in self.envs_of_body:
             part = self.advantages[:, columns]
-            self.advantages[:, columns] = (part - part.mean()) / (part.std(correction=0) + 1e-8)
+            centred, spread = part - part.mean(), part.std(correction=0)
+            told_apart = spread > 1e-6 * part.abs().max()
+            self.advantages[:, columns] = torch.where(told_apart, centred / (spread + 1e-8), 0.0)
 
     def flat(self) -> Minibatch:
         """The whole batch, ``(n_steps * n_envs, ...)``."""

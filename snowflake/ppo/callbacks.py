@@ -61,13 +61,14 @@ class RunCallback(BaseCallback):
 
     Args:
         run: where to write.
+        evaluate_first: also evaluate at step 0.
     """
 
     model: SnowflakePPO  # type: ignore[assignment]
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, evaluate_first: bool = False) -> None:
         super().__init__()
-        self.run = run
+        self.run, self.evaluate_first = run, evaluate_first
         self.stop_requested = False
         """Set it to save and stop once the current update is done."""
 
@@ -81,7 +82,8 @@ class RunCallback(BaseCallback):
         config = self.run.config.evaluation
         # At step 0 too, so that a run that is stopped or diverges early can still be continued and looked at.
         save = self.model.num_timesteps == 0 or self._due("checkpoint", config.checkpoint_freq)
-        if config.eval_freq and self._due("evaluation", config.eval_freq):
+        first = self.evaluate_first and self.model.num_timesteps == 0
+        if config.eval_freq and (first or self._due("evaluation", config.eval_freq)):
             save = self._evaluate() or save
         if save or self.stop_requested:
             self._save()

@@ -137,6 +137,7 @@ def _plain_state(algorithm: SnowflakePPO) -> dict[str, Any]:
         "n_updates": algorithm._n_updates,
         "iteration": algorithm.iteration,
         "unstable_resets": algorithm.unstable_resets,
+        "critic_warmup_left": algorithm.critic_warmup_left,
         "milestones": algorithm.milestones,
         "episodes": list(algorithm.ep_info_buffer or ()),
         "body_episodes": {name: list(episodes) for name, episodes in algorithm.body_episodes.items()},
@@ -152,6 +153,7 @@ def _load_plain_state(algorithm: SnowflakePPO, state: dict[str, Any]) -> None:
     algorithm._n_updates = state["n_updates"]
     algorithm.iteration = state["iteration"]
     algorithm.unstable_resets = state["unstable_resets"]
+    algorithm.critic_warmup_left = state.get("critic_warmup_left", 0)  # absent before finetune existed
     algorithm.milestones = state["milestones"]
     window = algorithm._stats_window_size
     algorithm.ep_info_buffer = deque(state["episodes"], maxlen=window)

@@ -9,8 +9,9 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
@@ -23,7 +24,7 @@ from agents.errors import UserError
 from envs.physics import available_cores
 from snowflake.config import TrainConfig
 from snowflake.config.loader import to_yaml
-from snowflake.files import write_atomic
+from snowflake.files import dump_json, write_atomic
 from snowflake.ppo.algorithm import SnowflakePPO
 from snowflake.ppo.callbacks import ProgressCallback, RunCallback, TrainingStopped, hyperparameters
 from snowflake.ppo.checkpoint import restore
@@ -53,13 +54,53 @@ def train(
         UserError: the folder exists, a body is unknown or has no task, or training diverged.
     """
     Run.check_free(run_path)
-    algorithm = build(config)
+    return start(build(config), config, run_path, command=command, callbacks=callbacks, progress=progress)
+
+
+def start(
+    algorithm: SnowflakePPO,
+    config: TrainConfig,
+    run_path: str | Path,
+    *,
+    command: Sequence[str] | None = None,
+    callbacks: Sequence[BaseCallback] = (),
+    progress: bool = True,
+    notes: Mapping[str, Mapping[str, Any]] | None = None,
+    evaluate_first: bool = False,
+) -> Run:
+    """Train an algorithm at step 0 in a new run folder.
+
+    Args:
+        algorithm: what :func:`build` made of ``config``.
+        config: resolved config.
+        run_path: folder to make.
+        command: what the user typed; ``sys.argv`` if not given.
+        callbacks: SB3 callbacks besides ours.
+        progress: show progress on standard error.
+        notes: JSON files to add to the folder, by name.
+        evaluate_first: also evaluate at step 0.
+
+    Raises:
+        UserError: the folder exists, or training diverged.
+    """
     run = Run.create(run_path, config, algorithm.env.vector_env.body_envs, command)
+    for name, note in (notes or {}).items():
+        write_atomic(run.path / name, dump_json(note))
+    if progress and len(algorithm.env.body_names) > 1:
+        print(_split_words(algorithm), file=sys.stderr)
     logger = make_logger(run.path)
     _writer(logger).add_text("hyperparameters", hyperparameters(run), 0)
     algorithm.set_logger(logger)
-    _learn(algorithm, run, config.total_timesteps, callbacks, progress)
+    _learn(algorithm, run, config.total_timesteps, callbacks, progress, evaluate_first)
     return run
+
+
+def _split_words(algorithm: SnowflakePPO) -> str:
+    """One line: how the environments, and with them the steps, are split among the bodies."""
+    total = algorithm.n_envs
+    counts = [len(columns) for columns in algorithm.rollout_buffer.envs_of_body]
+    parts = [f"{name} {n} ({n / total:.1%})" for name, n in zip(algorithm.env.body_names, counts, strict=True)]
+    return f"{total} environments, share of the steps in brackets: {', '.join(parts)}"
 
 
 def resume(
@@ -122,6 +163,7 @@ def build(config: TrainConfig, morphologies: Sequence[Morphology] | None = None)
         envs.make_vector_env(
             morphologies or config.agents,
             config.env.n_envs,
+            body_weights=config.env.body_weights,
             max_episode_steps=config.env.max_episode_steps,
             num_threads=config.env.num_threads,
             task_options=config.task,
@@ -146,9 +188,14 @@ def _check_device(device: str) -> None:
 
 
 def _learn(
-    algorithm: SnowflakePPO, run: Run, timesteps: int, callbacks: Sequence[BaseCallback], progress: bool
+    algorithm: SnowflakePPO,
+    run: Run,
+    timesteps: int,
+    callbacks: Sequence[BaseCallback],
+    progress: bool,
+    evaluate_first: bool = False,
 ) -> None:
-    bar, keeper = ProgressCallback(run.config.total_timesteps), RunCallback(run)
+    bar, keeper = ProgressCallback(run.config.total_timesteps), RunCallback(run, evaluate_first)
     chain = [keeper, *([bar] if progress else []), *callbacks]
     resumed = algorithm._last_obs is not None
     try:

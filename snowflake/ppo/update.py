@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
 
+from agents.errors import UserError
+from snowflake.freezing import trainable_parameters
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.ppo.buffer import Minibatch, RolloutBuffer
 
-_MINIBATCH_STATISTICS = ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction")
+_MINIBATCH_STATISTICS = (
+    "policy_gradient_loss",
+    "value_loss",
+    "entropy_loss",
+    "weight_decay_loss",
+    "approx_kl",
+    "clip_fraction",
+)
 
 
 @dataclass(frozen=True)
@@ -23,12 +33,22 @@ class UpdateSettings:
     ent_coef: float
     max_grad_norm: float
     target_kl: float | None
+    weight_decay: float = 0.0
+    weight_decay_components: tuple[str, ...] = ()
+    mlp_update: str = "correct"
 
 
 def actor_loss(
-    policy: GraphActorCriticPolicy, batch: Minibatch, clip_range: float, ent_coef: float
+    policy: GraphActorCriticPolicy, batch: Minibatch, clip_range: float, ent_coef: float, *, descend: bool = False
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Clipped surrogate objective (Schulman et al. 2017), negated, with an entropy bonus.
+
+    Args:
+        policy: gives the log-probabilities.
+        batch: transitions, advantages standardised.
+        clip_range: bound on ``|ratio - 1|``.
+        ent_coef: weight of the entropy.
+        descend: the loss is the objective itself, summed: what the official code minimises for its flat policy.
 
     Returns:
         The scalar loss and detached statistics: scalars named as in SB3, and ``ratio`` ``(B,)``.
@@ -37,7 +57,8 @@ def actor_loss(
     log_ratio = log_prob - batch.old_log_prob
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)
-    policy_loss = -torch.minimum(batch.advantages * ratio, batch.advantages * clipped).mean()
+    objective = torch.minimum(batch.advantages * ratio, batch.advantages * clipped)
+    policy_loss = -objective.mean()
     entropy_loss = -entropy.mean()
     with torch.no_grad():
         statistics = {
@@ -47,12 +68,61 @@ def actor_loss(
             "clip_fraction": ((ratio - 1.0).abs() > clip_range).float().mean(),
             "ratio": ratio.detach(),
         }
-    return policy_loss + ent_coef * entropy_loss, statistics
+    return (objective.sum() if descend else policy_loss) + ent_coef * entropy_loss, statistics
 
 
 def critic_loss(policy: GraphActorCriticPolicy, batch: Minibatch) -> torch.Tensor:
     """Mean squared error between the value and the lambda-return."""
     return F.mse_loss(policy.predict_values(batch.obs), batch.returns)
+
+
+def decayed_parameters(policy: GraphActorCriticPolicy, names: tuple[str, ...]) -> list[torch.nn.Parameter]:
+    """Return the trainable parameters of the actor that weight decay acts on.
+
+    Args:
+        policy: whose actor it is.
+        names: components; none means all but ``log_std``, whose zero is no natural value.
+
+    Raises:
+        UserError: a component that the actor lacks, or one that is frozen, which decay cannot move.
+    """
+    actor = policy.actor
+    for name in names:
+        _check_trainable(policy, name, "ppo.weight_decay_components")
+    chosen = names or tuple(name for name in actor.components if name != "log_std")
+    return [p for name in chosen for p in actor.component_parameters(name).values() if p.requires_grad]
+
+
+def set_component_rates(policy: GraphActorCriticPolicy, rates: Mapping[str, float]) -> None:
+    """Give components of the actor constant step sizes of their own, before training.
+
+    Args:
+        policy: its ``optimizer`` is replaced by one with a parameter group per component in ``rates``.
+        rates: step size by component; the others keep the scheduled one.
+
+    Raises:
+        UserError: a component that the actor lacks, or one that is frozen.
+    """
+    if not rates:
+        return
+    own = {}
+    for name, rate in rates.items():
+        _check_trainable(policy, name, "ppo.component_learning_rates")
+        trained = [p for p in policy.actor.component_parameters(name).values() if p.requires_grad]
+        own[name] = {"params": trained, "lr": rate, "constant_lr": rate}
+    taken = {id(p) for group in own.values() for p in group["params"]}
+    rest = [p for p in trainable_parameters(policy.actor) if id(p) not in taken]
+    groups = [*([{"params": rest}] if rest else []), *own.values()]
+    policy.optimizer = torch.optim.Adam(groups, lr=policy.optimizer.param_groups[0]["lr"], **policy.optimizer_kwargs)
+
+
+def _check_trainable(policy: GraphActorCriticPolicy, name: str, key: str) -> None:
+    try:
+        parameters = policy.actor.component_parameters(name)
+    except UserError as error:
+        raise UserError(f"{key}: {error}") from None
+    if not any(p.requires_grad for p in parameters.values()):
+        raise UserError(f"{key} names {name!r}, which has nothing to train: leave it out, or take it off policy.freeze")
 
 
 class PPOUpdate:
@@ -72,6 +142,10 @@ class PPOUpdate:
         }
         self.trainable = {name: parameters for name, parameters in trainable.items() if parameters}
         self.actor_parameters = [p for parameters in self.trainable.values() for p in parameters]
+        self.decayed = decayed_parameters(policy, settings.weight_decay_components) if settings.weight_decay else []
+        self.descend = settings.mlp_update == "official" and policy.config.network == "mlp"
+        for group in policy.optimizer.param_groups:
+            group["lr"] = group.get("constant_lr", group["lr"])
 
     def run(self, buffer: RolloutBuffer) -> dict[str, float]:
         """Update on ``buffer`` and return the statistics, by name.
@@ -108,7 +182,12 @@ class PPOUpdate:
     def _minibatch(self, batch: Minibatch) -> tuple[torch.Tensor, torch.Tensor, bool]:
         """One step of actor and critic; the statistics as one tensor, the ratios, and whether to stop."""
         settings, policy = self.settings, self.policy
-        loss, statistics = actor_loss(policy, batch, settings.clip_range, settings.ent_coef)
+        loss, statistics = actor_loss(policy, batch, settings.clip_range, settings.ent_coef, descend=self.descend)
+        statistics["weight_decay_loss"] = torch.zeros_like(statistics["approx_kl"])
+        if self.decayed:
+            penalty = 0.5 * settings.weight_decay * torch.stack([p.square().sum() for p in self.decayed]).sum()
+            loss = loss + penalty
+            statistics["weight_decay_loss"] = penalty.detach()
         if settings.target_kl is not None and float(statistics["approx_kl"]) > 1.5 * settings.target_kl:
             stop, norms = True, [torch.zeros(()) for _ in self.trainable]
         else:
@@ -118,7 +197,8 @@ class PPOUpdate:
             norms = self._component_norms()
         total = torch.stack(norms).norm()
         if not stop:
-            torch.nn.utils.clip_grads_with_norm_(self.actor_parameters, settings.max_grad_norm, total)
+            if not self.descend:  # the official code clips graph policies only
+                torch.nn.utils.clip_grads_with_norm_(self.actor_parameters, settings.max_grad_norm, total)
             policy.optimizer.step()
         value_loss = critic_loss(policy, batch)
         policy.critic_optimizer.zero_grad()

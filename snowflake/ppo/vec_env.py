@@ -153,6 +153,7 @@ class LocomotionVecEnv(VecEnv):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue exactly from :meth:`get_state`."""
+        self._seed = None  # a seed that waits for the next reset would undo the generators' states
         self.vector_env.set_state({k[4:]: v for k, v in state.items() if k.startswith("env/")})
         self._returns = np.array(state["episode/returns"])
         self._lengths = np.array(state["episode/lengths"])

@@ -14,6 +14,7 @@ import yaml
 import agents
 from agents.errors import UserError
 from snowflake.config import TrainConfig, loader
+from snowflake.config.body_sets import expand_sets
 from snowflake.config.study import StudyConfig
 
 MAX_BODIES_NAME = 80
@@ -77,6 +78,7 @@ def cells_of(study: StudyConfig, source: str) -> tuple[Cell, ...]:
         UserError: A setting is out of range, or a body is unknown.
     """
     cells = []
+    study = dataclasses.replace(study, agents=tuple(expand_sets(entry) for entry in study.agents))
     for name in (name for entry in study.agents for name in entry):
         agents.load(name)
     for seed in study.seeds:

@@ -117,10 +117,33 @@ REFUSED = {
         "broken",
         "already included",
     ),
-    "mesh": ("<mujoco><asset><mesh file='no.stl'/></asset></mujoco>", "missing asset", "'no.stl': put the file"),
+    "mesh": ("<mujoco><asset><mesh file='no.stl'/></asset></mujoco>", "missing asset", ": put the file there, or"),
+    "meshdir": (
+        "<mujoco><compiler meshdir='m'/><asset><mesh file='no.stl'/></asset></mujoco>",
+        "missing asset",
+        "m, which does not exist: put the file there, or correct meshdir",
+    ),
+    "misspelt": (
+        "<mujoco><asset><mesh file='misspellt.stl'/></asset></mujoco>",
+        "missing asset",
+        "which has 'misspelt.xml': correct the name",
+    ),
     "include": ("<mujoco><include file='no.xml'/></mujoco>", "missing asset", "'no.xml'"),
     "passive": (PENDULUM[: PENDULUM.index("<actuator>")] + "</mujoco>", "no actuators", "add motors to its joints"),
 }
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8", "utf-8-sig", "latin-1"])
+def test_encodings(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "arm.xml"
+    path.write_bytes(PENDULUM.replace('name="j"', 'name="jü"').replace('joint="j"', 'joint="jü"').encode(encoding))
+    if encoding.startswith(("utf-16", "utf-32")):
+        name = encoding[:6].upper()
+        with pytest.raises(FileError, match=rf"arm.xml: the file is in {name}, MuJoCo reads UTF-8: save it"):
+            agents.load(path)
+    else:
+        assert agents.load(path).compile().nu == 1
 
 
 @pytest.mark.usefixtures("at_once")
@@ -163,7 +186,10 @@ def test_urdf(tmp_path: Path) -> None:
     [
         ("robit.xml", "did you mean 'robot.xml'"),
         ("./sub/robot", "folder .*sub does not exist"),
-        ("centipede.mjcf", "there is no model file .*centipede.mjcf: check the path"),
+        ("centipede.mjcf", r"no model file .*centipede.mjcf: there is none like it in .*, such as robot.xml"),
+        ("a.xml", "no model file .*a.xml: there is none like it"),
+        ("Robot2.mjcf", "did you mean 'robot.xml'"),
+        ("robot.xm", "no model file .*robot.xm: did you mean 'robot.xml'"),
         ("parts", "parts is a folder: name a model file in it, such as leg.xml"),
         ("meshes/", "there is none with .xml"),
     ],
@@ -179,8 +205,9 @@ def test_names_are_no_paths(robot: Path) -> None:
     os.chdir(robot.parent)
     Path("ant").mkdir()
     assert agents.load("ant").source["family"] == "gymnasium"
-    with pytest.raises(agents.UserError, match="unknown body 'antt'"):
-        agents.load("antt")
+    for name in ("antt", "walker.5"):
+        with pytest.raises(agents.UserError, match=f"unknown body '{name}'"):
+            agents.load(name)
 
 
 def run_instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:

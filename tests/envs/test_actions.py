@@ -75,6 +75,36 @@ def test_unlimited_controls_get_a_finite_range(actuator: str) -> None:
     np.testing.assert_allclose(mapped.control(np.array([[-1.0], [1.0]])), [[low], [high]])
 
 
+@pytest.mark.parametrize(
+    ("limit", "gear", "reach"),
+    [("", "0 2 0", 2 * np.pi), ("", "0 3 -4", 5 * np.pi), ('range="0 0.5"', "0 2 0", 1.0), ("", "0 0 0", 1.0)],
+)
+def test_a_servo_on_a_ball_joint_reaches_every_turn(limit: str, gear: str, reach: float) -> None:
+    text = """<mujoco><compiler angle="radian"/><worldbody><body><joint name="b" type="ball" {limit}/><geom size=".1"/>
+    </body></worldbody><actuator><position joint="b" kp="9" gear="{gear} 0 0 0"/></actuator></mujoco>"""
+    model = mujoco.MjModel.from_xml_string(text.format(limit=limit, gear=gear))
+    mapped = ControlMap(model)
+    np.testing.assert_allclose([mapped.low, mapped.high], [[-reach], [reach]])
+    vector = np.array(gear.split(), dtype=float)
+    if vector.any():  # the length that MuJoCo gives to a turn of 0.3 rad about the gear is that share of the largest
+        data = mujoco.MjData(model)
+        mujoco.mju_axisAngle2Quat(data.qpos, vector / np.linalg.norm(vector), 0.3)
+        mujoco.mj_forward(model, data)
+        assert data.actuator_length[0] == pytest.approx(reach * 0.3 / (0.5 if limit else np.pi))
+
+
+def test_a_servo_on_a_free_joint_is_a_plain_force() -> None:
+    """MuJoCo gives it no length, so no range of positions means anything."""
+    text = """<mujoco><worldbody><body><freejoint name="f"/><geom size=".1"/></body></worldbody><actuator>
+    <position joint="f" gear="0 0 3 0 0 0"/></actuator></mujoco>"""
+    model = mujoco.MjModel.from_xml_string(text)
+    data = mujoco.MjData(model)
+    data.qpos[2] = 0.7
+    mujoco.mj_forward(model, data)
+    assert data.actuator_length[0] == 0
+    np.testing.assert_allclose([ControlMap(model).low, ControlMap(model).high], [[-1], [1]])
+
+
 def test_servos_with_several_controls() -> None:
     model = mujoco.MjModel.from_xml_string(
         ARM.format(actuator='<pid joint="hinge" kp="3" kv="1"/><motor joint="turn"/>')

@@ -7,6 +7,7 @@ import pytest
 
 import agents
 from envs import LocomotionVectorEnv, MultiBodyVectorEnv, make_vector_env
+from envs.multi_body import split_environments
 
 NAMES = ["centipede-3", "centipede-4-crippled", "centipede-4"]
 SIZES = {"centipede-3": (81, 6), "centipede-4-crippled": (97, 6), "centipede-4": (97, 10)}
@@ -85,3 +86,43 @@ def test_a_list_of_seeds_is_split() -> None:
 def test_mistakes(bodies: list[str], num_envs: int, message: str) -> None:
     with pytest.raises(agents.UserError, match=message):
         make_vector_env(bodies, num_envs)
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "weights", "counts"),
+    [
+        (16, (1, 2, 1), (4, 8, 4)),
+        (6, (1, 2, 1), (2, 3, 1)),  # shares 1.5, 3, 1.5: one is left, and the earlier of two equal remainders takes it
+        (10, (1, 1, 1), (4, 3, 3)),
+        (10, (0.1, 0.2, 0.4), (1, 3, 6)),  # shares 1.43, 2.86, 5.71: two are left, for the remainders 0.86 and 0.71
+        (5, (1, 100, 1), (1, 3, 1)),
+        (6, (1, 1000, 2000), (1, 2, 3)),  # shares of the 5 beside the first: 1.67 and 3.33
+        (3, (1e-9, 1, 1e9), (1, 1, 1)),
+        (7, (5,), (7,)),
+    ],
+)
+def test_environments_are_split_by_largest_remainder(num_envs: int, weights: tuple, counts: tuple) -> None:
+    assert split_environments(num_envs, weights) == counts
+
+
+def test_a_split_is_whole_positive_and_within_one_of_the_share() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        weights = rng.uniform(0.1, 5.0, rng.integers(1, 6)).tolist()
+        num_envs = int(rng.integers(len(weights), 60))
+        counts = split_environments(num_envs, weights)
+        assert sum(counts) == num_envs
+        assert min(counts) >= 1
+        shares = num_envs * np.array(weights) / sum(weights)
+        if shares.min() >= 1:
+            assert np.abs(counts - shares).max() < 1
+        assert counts == split_environments(num_envs, [4 * weight for weight in weights])
+
+
+def test_environments_of_each_body_by_weight() -> None:
+    env = make_vector_env(["centipede-3", "centipede-4"], 4, body_weights=(1, 3))
+    assert env.body_of_env.tolist() == [0, 1, 1, 1]
+    env.close()
+    for weights, message in (((1,), "1 body weights for 2"), ((1, 0), "must be a positive"), ((1, np.nan), "positive")):
+        with pytest.raises(agents.UserError, match=message):
+            make_vector_env(["centipede-3", "centipede-4"], 4, body_weights=weights)

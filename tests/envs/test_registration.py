@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -37,7 +38,8 @@ def test_every_body_with_a_task_has_an_id() -> None:
 
 @pytest.mark.parametrize("key", IDS)
 def test_every_id_makes_an_environment(key: str) -> None:
-    env = gymnasium.make(key, disable_env_checker=True)
+    model = {"model": "ant"} if key == "Snowflake/Locomotion-v0" else {}
+    env = gymnasium.make(key, disable_env_checker=True, **model)
     assert env.spec is not None
     assert env.spec.max_episode_steps == 1000
     obs, _ = env.reset(seed=0)
@@ -51,6 +53,40 @@ def test_keywords() -> None:
     assert env.unwrapped.morphology.name == "centipede-5-crippled-2"  # type: ignore[attr-defined]
     with pytest.raises(agents.UserError, match="at least 3 legs"):
         gymnasium.make("Snowflake/Centipede-v0", legs=2)
+
+
+def test_the_general_task_asks_for_a_robot() -> None:
+    for make in (gymnasium.make, gymnasium.make_vec):
+        with pytest.raises(agents.UserError, match=r"Locomotion-v0 needs a robot: give model='path/to/robot.xml'"):
+            make("Snowflake/Locomotion-v0")
+
+
+def test_task_options_as_a_dict() -> None:
+    given = {"command": True, "healthy_z_range": [0.1, 3], "ctrl_cost_weight": 1, "frame_skip": np.int64(3)}
+    env = gymnasium.make("Snowflake/Locomotion-v0", model="ant", task_options=given).unwrapped
+    plain = envs.TaskOptions(command=True, healthy_z_range=(0.1, 3.0), ctrl_cost_weight=1.0, frame_skip=3)
+    assert envs.TaskOptions.of(given) == plain
+    assert env.batch._task.frame_skip == 3  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(
+        env.reset(seed=3)[0], envs.LocomotionEnv("ant", task="locomotion", task_options=plain).reset(seed=3)[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"healthy_range": (0, 1)}, "task_options has no 'healthy_range': did you mean 'healthy_z_range'"),
+        ({"frame_skip": 2.5}, r"\['frame_skip'\] = 2.5 is not a whole number"),
+        ({"command": 1}, r"\['command'\] = 1 is not true or false"),
+        ({"ctrl_cost_weight": True}, "= True is not a number"),
+        ({"healthy_z_range": "low"}, "= 'low' is not a list of numbers"),
+        ({"frame_skip": 0}, "task.frame_skip = 0 is out of range"),
+        ("command", "task_options is 'command': give a dict"),
+    ],
+)
+def test_task_options_that_are_wrong(given: Any, message: str) -> None:
+    with pytest.raises(agents.UserError, match=message):
+        gymnasium.make_vec("Snowflake/Ant-v0", task_options=given)
 
 
 @pytest.mark.parametrize("steps", [4, 1500])

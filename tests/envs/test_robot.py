@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agents import UserError
-from envs.robot import Robot, find_robot, transmission
+from envs.robot import Robot, display_name, element_name, find_robot, transmission
 from tests.envs.robots import ROBOTS, TWO_ROBOTS
 
 ROOT = -1
@@ -108,6 +108,32 @@ BAD = {
 def test_what_is_no_robot_is_refused_by_name(message: str) -> None:
     with pytest.raises(UserError, match=message):
         find(BAD[message], "a" if "rope" in message else None)
+
+
+def test_advice_for_an_actuator_between_trees_is_one_that_works() -> None:
+    """--root-body helps only to a tree that no such actuator acts on."""
+    rope = next(text for message, text in BAD.items() if "rope" in message)
+    with pytest.raises(UserError, match="so put one body into the other in the file, or remove this actuator") as told:
+        find(rope)
+    assert "--root-body" not in str(told.value)
+    third = rope.replace("</worldbody>", '<body name="c"><joint name="c"/><geom size=".1"/></body></worldbody>')
+    third = third.replace("</actuator>", '<motor joint="c"/></actuator>')
+    with pytest.raises(UserError, match="'a', 'b', 'c': choose 'c' with --root-body"):
+        find(third)
+    assert find(third, "c").attachments == ((2,),)
+    with pytest.raises(UserError, match="acts between the separate trees"):
+        find(third, "a")
+
+
+def test_names_that_are_no_utf8_are_as_good_as_none() -> None:
+    """A file in Latin-1 without saying so: MuJoCo keeps the bytes, and its bindings cannot decode them."""
+    xml = ROBOTS["fixed base"].replace("shoulder", "Schulter").encode().replace(b"Schulter", b"Schult\xfcr")
+    model = mujoco.MjSpec.from_file("robot.xml", include={"robot.xml": xml}).compile()
+    with pytest.raises(UnicodeDecodeError):
+        mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_JOINT, 0)
+    joint = mujoco.mjtObj.mjOBJ_JOINT
+    assert (element_name(model, joint, 0), display_name(model, joint, 0)) == ("", "joint#0")
+    assert display_name(model, joint, 1) == "elbow"
 
 
 def test_transmissions_in_words() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from agents.errors import UserError
 from snowflake.cli import main
 from snowflake.cli.train import default_run_path, parse_train
 from snowflake.config import loader
+from tests.envs.robots import ROBOTS
 
 
 def test_without_flags_it_is_the_default_method() -> None:
@@ -79,7 +83,7 @@ def test_a_bad_config_is_saved_by_no_flag_but_bodies_and_environments_may_be_spl
         (["--n-envs"], "--n-envs"),
         (["--config", "demo", "--method"], "--method"),
         (["--total-timesteps", "-4"], "total_timesteps = -4 is out of range"),
-        (["--n-envs", "0"], "env.n_envs = 0 is out of range"),
+        (["--n-envs", "-1"], "env.n_envs = -1 is out of range"),
         (["--gamma", "nan"], "ppo.gamma = nan is out of range"),
         (["--scale-returns", "True"], "--scale-returns is a switch, say --scale-returns or --no-scale-returns"),
         (["extra"], "unexpected argument 'extra'"),
@@ -91,7 +95,12 @@ def test_a_bad_config_is_saved_by_no_flag_but_bodies_and_environments_may_be_spl
             "critic = 'flat') serves one body, not centipede-4",
         ),
         (["--agents", "centipede-4", "centipede-4"], "agents names 'centipede-4' twice"),
-        (["--agents", "centipede-4", "centipede-6", "centipede-8"], "use 15"),
+        (["--agents", "centipede-4", "centipede-6", "centipede-8", "--n-envs", "16"], "use 15 or 18"),
+        (
+            ["--agents", "centipede-4", "centipede-6", "--body-weights", "1"],
+            "env.body_weights has 1 numbers for 2 bodies",
+        ),
+        (["--body-weights", "0"], "env.body_weights = 0.0 is out of range"),
         (["--method", "snow"], "method 'snow' does not exist: did you mean 'snowflake'"),
         (["--aggregation", "median"], "policy.aggregation = 'median' is not a choice: did you mean 'mean'"),
         (["--config", "demoo"], "did you mean 'demo'"),
@@ -148,3 +157,46 @@ def test_default_run_path_is_one_short_folder_name() -> None:
     assert path.parent == Path("runs")
     assert path.name.startswith("robot-one+centipede-3+")
     assert len(path.name) < 130
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--network", "nervnet"], "policy.network = 'nervnet' is not a choice: did you mean 'nervenet'"),
+        (["--critic", "grpah"], "policy.critic = 'grpah' is not a choice: did you mean 'graph'"),
+        (
+            ["--batch-size", "5000"],
+            "ppo.batch_size = 5000 exceeds the rollout of 2048 transitions (n_steps 128 x n_envs",
+        ),
+    ],
+)
+def test_what_can_be_known_is_told_before_torch_is_loaded(argv: list[str], words: str) -> None:
+    script = (
+        "import sys; from snowflake.cli import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, "train", *argv], capture_output=True, text=True, check=False)
+    assert done.stdout == "2 False\n"
+    assert words in done.stderr
+
+
+def test_files_of_one_name_are_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run keeps its bodies by name; the path alone does not tell them apart."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        Path(folder, "arm.xml").write_text(ROBOTS["fixed base"])
+    with pytest.raises(UserError, match=r"two bodies are called 'arm' \(a/arm.xml and b/arm.xml\): rename one of the"):
+        parse_train(["--agents", "a/arm.xml", "b/arm.xml"])
+    Path("b/arm.xml").rename("b/leg.xml")
+    assert len(parse_train(["--agents", "a/arm.xml", "b/leg.xml"])[0].agents) == 2
+
+
+def test_networks_are_read_off_their_sources() -> None:
+    """What the registry knows and what the sources say is the same."""
+    from snowflake.config.networks import network_names
+    from snowflake.networks import registry
+
+    own = {name for name, cls in registry._ACTORS.items() if cls.__module__.startswith("snowflake.")}
+    assert set(network_names("actor")) >= own >= {"nervenet", "mlp"}
+    own = {name for name, cls in registry._CRITICS.items() if cls.__module__.startswith("snowflake.")}
+    assert set(network_names("critic")) >= own >= {"flat", "graph"}

@@ -85,7 +85,13 @@ def test_official_preset_differs_as_documented() -> None:
             "init": "shared_seed",
             "actuator_wiring": "official",
         },
-        "ppo": {"clip_range": 0.1, "timelimit_bootstrap": False},
+        "ppo": {
+            "clip_range": 0.1,
+            "timelimit_bootstrap": False,
+            "collection": "whole_episodes",
+            "step_accounting": "nominal",
+            "mlp_update": "official",
+        },
     }
 
 
@@ -153,7 +159,7 @@ def test_an_empty_section_is_empty(write) -> None:
         ("agents: &a [*a]", 1, "agents wants text"),
         ("seed: 1\nseed: 2", 2, "seed is given twice, first in line 1"),
         ("env: {n_envs: 2}\nenv: {n_envs: 3}", 2, "env is given twice"),
-        ("seed: 1\nenv:\n  n_envs: 0", 3, "env.n_envs = 0 is out of range"),
+        ("seed: 1\nenv:\n  n_envs: -1", 3, "env.n_envs = -1 is out of range"),
         ("policy: {aggregation: median}", 1, "policy.aggregation = 'median' is not a choice: did you mean 'mean'"),
         ("seed: [1", 1, "not valid YAML"),
         ("seed: 1\n\tdevice: cpu", 2, "not valid YAML"),
@@ -222,8 +228,8 @@ def test_an_unknown_method_names_the_nearest_and_the_place(write) -> None:
 def test_sections_are_checked_against_each_other_only_once_all_is_merged(write) -> None:
     path = write("agents: [centipede-4, centipede-6, centipede-8]\npolicy: {critic: graph}")
     assert loader.resolve(configs=[path], overrides={"env": {"n_envs": 3}}).env.n_envs == 3
-    with pytest.raises(UserError, match=r"n_envs = 16 is not a multiple of the 3 bodies: use 15"):
-        loader.resolve(configs=[path])
+    with pytest.raises(UserError, match=r"n_envs = 16 is not a multiple of the 3 bodies: use 15 or 18"):
+        loader.resolve(configs=[path], overrides={"env": {"n_envs": 16}})
 
 
 def test_overrides_are_checked_like_a_file() -> None:

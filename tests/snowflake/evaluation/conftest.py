@@ -118,6 +118,13 @@ def run(tmp_path_factory: Any) -> Run:
 
 
 @pytest.fixture(scope="session")
+def flat(tmp_path_factory: Any) -> Run:
+    from snowflake.ppo.train import train
+
+    return train(tiny_config(network="mlp"), tmp_path_factory.mktemp("runs") / "flat", progress=False)
+
+
+@pytest.fixture(scope="session")
 def two_bodies(tmp_path_factory: Any) -> Run:
     from snowflake.ppo.train import train
 

@@ -16,6 +16,7 @@ from agents import UserError, load
 from snowflake.cli import main
 from snowflake.config import TrainConfig
 from snowflake.evaluation.bodies import load_bodies
+from snowflake.evaluation.extras import Extras
 from snowflake.evaluation.report import evaluate_run, transfer_run, write_result
 from snowflake.run import Run
 
@@ -77,13 +78,16 @@ def test_a_run_that_cannot_be_written_is_evaluated_elsewhere(run: Run, tmp_path:
     assert "--output" in note
 
 
-def test_a_flat_policy_is_bound_to_its_body(tiny: Any, tmp_path: Path) -> None:
-    from snowflake.ppo.train import train
-
-    flat = train(tiny(network="mlp"), tmp_path / "flat", progress=False)
+def test_a_flat_policy_is_bound_to_its_body(flat: Run) -> None:
     assert evaluate_run(flat, episodes=1).bodies[0].morphology == "centipede-4"
-    with pytest.raises(UserError, match="bound to its body"):
+    with pytest.raises(UserError, match=r"bound to its body.*--mlp-transfer"):
         transfer_run(flat, (load("centipede-6"),), episodes=1)
+    mapped = transfer_run(flat, (load("centipede-6"),), episodes=1, extras=Extras(mlp_transfer=True))
+    assert [(body.morphology, body.zero_shot) for body in mapped.bodies] == [
+        ("centipede-4", False),
+        ("centipede-6", True),
+    ]
+    assert "--mlp-transfer" in mapped.notes[-1]
 
 
 def test_evaluation_disturbs_no_generator_and_no_policy(run: Run) -> None:

@@ -46,6 +46,26 @@ def test_a_drawing_without_opengl(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [file.name for file in tmp_path.iterdir()] == ["ant.png"]
 
 
+def test_links_of_equality_constraints_are_dashed(tmp_path: Path) -> None:
+    """Two fingers that a joint constraint couples: the tree does not join them, the constraint may."""
+    import matplotlib.image
+    from matplotlib.colors import to_rgb
+
+    finger = '<body><joint name="{}" axis="0 1 0"/><geom size=".1" pos="{} 0 .2"/></body>'
+    hand = f"""<mujoco><worldbody><body name="palm"><geom size=".1"/>{finger.format("a", 0.2)}{finger.format("b", -0.2)}
+    </body></worldbody><equality>{{}}</equality><actuator><motor joint="a" ctrlrange="-1 1"/></actuator></mujoco>"""
+    for name, tie, links in (("tied", '<joint joint1="a" joint2="b"/>', [[1, 2]]), ("loose", "", [])):
+        (tmp_path / f"{name}.xml").write_text(hand.format(tie))
+        report = inspect(str(tmp_path / f"{name}.xml"), steps=0, output=tmp_path, rendering=False)
+        assert (report["edges"], report["equality_edges"]) == ([[0, 1], [0, 2]], links)
+        picture = matplotlib.image.imread(tmp_path / f"{name}.png")[..., :3]
+        drawn = np.abs(picture - to_rgb(drawing.EQUALITY)).max(axis=2) < 0.02
+        assert drawn.any() == bool(links)
+        if links:  # dashes: gaps along the arc
+            rows = drawn.any(axis=1)
+            assert np.count_nonzero(np.diff(rows.astype(int)) == 1) > 3
+
+
 def test_a_picture_goes_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import matplotlib.image
 

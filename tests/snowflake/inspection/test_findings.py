@@ -37,6 +37,10 @@ def test_nothing_is_odd_about_a_plain_robot() -> None:
         ('ctrlrange="-1 1"', "", WARNING, "unlimited-controls", "1 control without a range: 'drive'"),
         ('<geom type="plane" size="5 5 1"/>', "", NOTE, "no-ground", "no ground to stand on"),
         ('<freejoint/>', "", NOTE, "fixed-base", "'base' is fixed"),
+        ('<freejoint/>', '<joint name="pin"/>', NOTE, "fixed-base", "'base' turns on 'pin' in one place"),
+        ('ctrlrange="-1 1"', 'ctrlrange="-1e9 1e9"', WARNING, "absurd-range", "control ranges beyond 1e+06: 'drive'"),
+        ('range="-60 60"', 'range="-1e9 1e9"', WARNING, "absurd-range", "joint ranges beyond 1e+06: 'elbow'"),
+        ('ctrlrange="-1 1"', 'ctrlrange="-1 1" forcerange="-1e10 9"', WARNING, "absurd-range", "force ranges"),
         ('pos="0 0 1"', 'pos="0 0 0"', NOTE, "reset-penetrates", "0.1 m inside"),
     ],
 )  # fmt: skip
@@ -93,7 +97,7 @@ def test_two_robots_are_refused_unless_one_is_chosen() -> None:
     assert (finding.severity, finding.code) == (ERROR, "refused")
     assert "--root-body" in finding.message
     codes = {finding.code for finding in findings(more=more, motors=motors, root_body="second")}
-    assert codes == {"passive-trees", "other-controls"}
+    assert codes == {"passive-trees", "other-controls", "fixed-base"}
 
 
 def test_no_actuators_is_an_error_and_comes_first() -> None:

@@ -1,0 +1,1 @@
+"""One page over many trained policies: curves, comparisons, tables, each beside the commands that made it."""
