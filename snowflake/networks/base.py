@@ -14,6 +14,11 @@ from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
 
 
+Prepared = tuple[Tensor, ...]
+"""What a network makes of observations before the first parameter that trains; the batch is the second to last axis of
+each tensor. During an update, in which statistics stand still, it does not change."""
+
+
 class Network(nn.Module, ABC):
     """Base of actors and critics.
 
@@ -42,6 +47,19 @@ class Network(nn.Module, ABC):
             raise UserError(f"{type(self).__name__} has no component {name!r}: {nearest(name, self.components)}")
         return {key: p for key, p in self.named_parameters() if key == name or key.startswith(f"{name}.")}
 
+    def is_frozen(self, name: str) -> bool:
+        """Return whether no parameter of a component trains."""
+        return not any(p.requires_grad for p in self.component_parameters(name).values())
+
+    @abstractmethod
+    def prepare(self, obs: Tensor, k: int = 0) -> Prepared:
+        """Return what does not depend on parameters that train.
+
+        Args:
+            obs: (N, D_k or wider) float32; extra columns on the right are ignored.
+            k: which of `graphs` they come from.
+        """
+
     @abstractmethod
     def update_normalizer(self, obs: Tensor, k: int) -> None:
         """Add observations to the running statistics of the inputs.
@@ -56,24 +74,32 @@ class Actor(Network):
     """Maps observations to a diagonal Gaussian over actions."""
 
     @abstractmethod
-    def distribution(self, obs: Tensor, k: int = 0) -> tuple[Tensor, Tensor]:
+    def distribution_of(self, prepared: Prepared, k: int = 0) -> tuple[Tensor, Tensor]:
         """Return the distribution of actions.
 
         Args:
-            obs: (N, D_k or wider) float32; extra columns on the right are ignored.
+            prepared: from `prepare`, for N observations.
             k: which of `graphs` they come from.
 
         Returns:
             Mean (N, A_k) and log standard deviation (A_k,), in actuator order, in units of the action space [-1, 1].
         """
 
+    def distribution(self, obs: Tensor, k: int = 0) -> tuple[Tensor, Tensor]:
+        """Return the distribution of actions for observations: `distribution_of` what `prepare` makes of them."""
+        return self.distribution_of(self.prepare(obs, k), k)
+
 
 class Critic(Network):
     """Maps observations to state values."""
 
     @abstractmethod
+    def value_of(self, prepared: Prepared, k: int = 0) -> Tensor:
+        """Return the expected discounted return (N,) of N observations of body k, from `prepare`."""
+
     def value(self, obs: Tensor, k: int = 0) -> Tensor:
         """Return the expected discounted return (N,) of observations (N, D_k or wider) of body k."""
+        return self.value_of(self.prepare(obs, k), k)
 
 
 def single_graph(graphs: Sequence[MorphologyGraph], what: str, instead: str) -> MorphologyGraph:

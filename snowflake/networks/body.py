@@ -56,6 +56,9 @@ class BodyIndices(nn.Module):
             matrix = torch.tensor(adjacency(graph, mean=config.aggregation == "mean"), dtype=torch.float32)
             self.register_buffer("adjacency", matrix, persistent=False)
 
+    has_activations = False
+    """Whether controls have activations, which the read-out then takes."""
+
     def _index(self, name: str, value: np.ndarray) -> None:
         self.register_buffer(name, torch.tensor(value, dtype=torch.int64), persistent=False)
 
@@ -65,10 +68,19 @@ class BodyIndices(nn.Module):
         return obs.index_select(1, self.root_columns), joint
 
     def add_static(self, root: Tensor, joint: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the inputs of the encoder: the normalised ones as they are, there are no static features."""
+        """Return the inputs of the encoder: the normalised ones as they are, there are no static features.
+
+        Args:
+            root: (N, F_root).
+            joint: (V - 1, N, F_joint).
+        """
         return root, joint
 
-    def read_out(self, states: Tensor, obs: Tensor) -> Tensor:
+    def activations(self, obs: Tensor) -> Tensor | None:
+        """Return the activation of every control (A, N, 1) for the read-out; None where controls have none."""
+        return None
+
+    def read_out(self, states: Tensor, activations: Tensor | None) -> Tensor:
         """Return what the decoder reads of the last states (V, N, H), for every actuator: (A, N, H)."""
         return states.index_select(0, self.output_node)
 

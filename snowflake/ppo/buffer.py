@@ -121,12 +121,22 @@ class RolloutBuffer:
         arrays: list[Any] = [self.obs, self.actions, self.log_probs, self.advantages, self.returns]
         return Minibatch(*(a.flatten(0, 1) for a in arrays))
 
-    def minibatches(self, batch_size: int, generator: torch.Generator) -> Iterator[Minibatch]:
-        """One pass over the batch in random order; the last minibatch may be smaller."""
+    def minibatches(
+        self, batch_size: int, generator: torch.Generator
+    ) -> Iterator[tuple[torch.Tensor, Minibatch]]:
+        """One pass over the batch in random order; the last minibatch may be smaller.
+
+        Yields:
+            Which rows of the batch they are, ``(B,)`` int64 on the CPU, and the transitions.
+        """
         flat = self.flat()
-        order = torch.randperm(len(flat.returns), generator=generator).to(self.device)
-        for rows in order.split(batch_size):
-            yield Minibatch(*(a[rows] for a in flat))
+        for rows in self.order(generator).split(batch_size):
+            index = rows.to(self.device, non_blocking=True)
+            yield rows, Minibatch(*(a.index_select(0, index) for a in flat))
+
+    def order(self, generator: torch.Generator) -> torch.Tensor:
+        """The rows of one pass, in random order, int64 on the CPU."""
+        return torch.randperm(self.returns.numel(), generator=generator)
 
 
 class ReturnScaler:

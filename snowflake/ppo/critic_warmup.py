@@ -29,9 +29,11 @@ def update_critic(
         ``value_loss``, mean over minibatches, and ``explained_variance`` of the values at collection.
     """
     losses = []
+    with torch.no_grad():
+        prepared = policy.prepare(buffer.flat().obs, policy.critic)
     for _ in range(n_epochs):
-        for batch in buffer.minibatches(batch_size, generator):
-            loss = critic_loss(policy, batch)
+        for rows, batch in buffer.minibatches(batch_size, generator):
+            loss = critic_loss(policy, batch, prepared.select(rows))
             policy.critic_optimizer.zero_grad()
             loss.backward()
             policy.critic_optimizer.step()

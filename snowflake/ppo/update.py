@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from agents.errors import UserError
 from snowflake.freezing import trainable_parameters
 from snowflake.policy import GraphActorCriticPolicy
+from snowflake.prepared import PreparedBatch
 from snowflake.ppo.buffer import Minibatch, RolloutBuffer
 
 _MINIBATCH_STATISTICS = (
@@ -39,7 +40,13 @@ class UpdateSettings:
 
 
 def actor_loss(
-    policy: GraphActorCriticPolicy, batch: Minibatch, clip_range: float, ent_coef: float, *, descend: bool = False
+    policy: GraphActorCriticPolicy,
+    batch: Minibatch,
+    clip_range: float,
+    ent_coef: float,
+    *,
+    prepared: PreparedBatch | None = None,
+    descend: bool = False,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Clipped surrogate objective (Schulman et al. 2017), negated, with an entropy bonus.
 
@@ -48,12 +55,15 @@ def actor_loss(
         batch: transitions, advantages standardised.
         clip_range: bound on ``|ratio - 1|``.
         ent_coef: weight of the entropy.
+        prepared: what the actor prepared of the observations, where that is known already.
         descend: the loss is the objective itself, summed: what the official code minimises for its flat policy.
 
     Returns:
         The scalar loss and detached statistics: scalars named as in SB3, and ``ratio`` ``(B,)``.
     """
-    log_prob, entropy = policy.action_log_prob(batch.obs, batch.actions)
+    if prepared is None:
+        prepared = policy.prepare(batch.obs, policy.actor)
+    log_prob, entropy = policy.action_log_prob_of(prepared, batch.actions)
     log_ratio = log_prob - batch.old_log_prob
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)
@@ -71,9 +81,13 @@ def actor_loss(
     return (objective.sum() if descend else policy_loss) + ent_coef * entropy_loss, statistics
 
 
-def critic_loss(policy: GraphActorCriticPolicy, batch: Minibatch) -> torch.Tensor:
-    """Mean squared error between the value and the lambda-return."""
-    return F.mse_loss(policy.predict_values(batch.obs), batch.returns)
+def critic_loss(
+    policy: GraphActorCriticPolicy, batch: Minibatch, prepared: PreparedBatch | None = None
+) -> torch.Tensor:
+    """Mean squared error between the value and the lambda-return; ``prepared`` by the critic, if it is known."""
+    if prepared is None:
+        prepared = policy.prepare(batch.obs, policy.critic)
+    return F.mse_loss(policy.value_of(prepared), batch.returns)
 
 
 def decayed_parameters(policy: GraphActorCriticPolicy, names: tuple[str, ...]) -> list[torch.nn.Parameter]:
@@ -155,13 +169,17 @@ class PPOUpdate:
         (KL of the finished update over the whole batch) and ``explained_variance``.
         """
         buffer.standardize_advantages()
+        flat = buffer.flat()
+        with torch.no_grad():  # statistics stand still during an update, so this is the same in every epoch
+            actor = self.policy.prepare(flat.obs, self.policy.actor)
+            critic = self.policy.prepare(flat.obs, self.policy.critic)
         rows: list[torch.Tensor] = []
         first_ratio_error = torch.zeros(())
         epochs = 0
         for epoch in range(self.settings.n_epochs):
             stop = False
-            for i, batch in enumerate(buffer.minibatches(self.settings.batch_size, self.generator)):
-                row, ratio, stop = self._minibatch(batch)
+            for i, (index, batch) in enumerate(buffer.minibatches(self.settings.batch_size, self.generator)):
+                row, ratio, stop = self._minibatch(batch, actor.select(index), critic.select(index))
                 if epoch == 0 and i == 0:
                     first_ratio_error = (ratio - 1.0).abs().max()
                 rows.append(row)
@@ -170,19 +188,22 @@ class PPOUpdate:
             epochs = epoch + 1
             if stop:
                 break
-        flat = buffer.flat()
         names = (*_MINIBATCH_STATISTICS, "grad_norm", *(f"grad_norm/{name}" for name in self.trainable))
         values = buffer.values.flatten()
         explained = 1.0 - (flat.returns - values).var() / flat.returns.var().clamp_min(1e-12)
-        tail = torch.stack([first_ratio_error.to(rows[0].device), self._batch_kl(flat), explained])
+        tail = torch.stack([first_ratio_error.to(rows[0].device), self._batch_kl(flat, actor), explained])
         result = torch.cat([torch.stack(rows).mean(0), tail]).tolist()
         statistics = dict(zip((*names, "first_ratio_error", "kl_batch", "explained_variance"), result, strict=True))
         return statistics | {"n_epochs": float(epochs), "n_minibatches": float(len(rows))}
 
-    def _minibatch(self, batch: Minibatch) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    def _minibatch(
+        self, batch: Minibatch, actor: PreparedBatch, critic: PreparedBatch
+    ) -> tuple[torch.Tensor, torch.Tensor, bool]:
         """One step of actor and critic; the statistics as one tensor, the ratios, and whether to stop."""
         settings, policy = self.settings, self.policy
-        loss, statistics = actor_loss(policy, batch, settings.clip_range, settings.ent_coef, descend=self.descend)
+        loss, statistics = actor_loss(
+            policy, batch, settings.clip_range, settings.ent_coef, prepared=actor, descend=self.descend
+        )
         statistics["weight_decay_loss"] = torch.zeros_like(statistics["approx_kl"])
         if self.decayed:
             penalty = 0.5 * settings.weight_decay * torch.stack([p.square().sum() for p in self.decayed]).sum()
@@ -200,7 +221,7 @@ class PPOUpdate:
             if not self.descend:  # the official code clips graph policies only
                 torch.nn.utils.clip_grads_with_norm_(self.actor_parameters, settings.max_grad_norm, total)
             policy.optimizer.step()
-        value_loss = critic_loss(policy, batch)
+        value_loss = critic_loss(policy, batch, critic)
         policy.critic_optimizer.zero_grad()
         value_loss.backward()
         policy.critic_optimizer.step()
@@ -215,13 +236,15 @@ class PPOUpdate:
             for parameters in self.trainable.values()
         ]
 
-    @torch.no_grad()
-    def _batch_kl(self, flat: Minibatch, chunk: int = 4096) -> torch.Tensor:
-        """KL(old || new) over the whole batch, by the low-variance estimator ``ratio - 1 - log ratio``."""
+    def _batch_kl(self, flat: Minibatch, actor: PreparedBatch) -> torch.Tensor:
+        """KL(old || new) over the whole batch, by the low-variance estimator ``ratio - 1 - log ratio``.
+
+        By minibatches with gradients on, as in the update: so compiled code is used that is there already.
+        """
         parts = []
-        for obs, actions, old in zip(
-            flat.obs.split(chunk), flat.actions.split(chunk), flat.old_log_prob.split(chunk), strict=True
-        ):
-            log_ratio = self.policy.action_log_prob(obs, actions)[0] - old
+        for rows in torch.arange(actor.size).split(self.settings.batch_size):
+            index = rows.to(flat.actions.device, non_blocking=True)
+            log_prob = self.policy.action_log_prob_of(actor.select(rows), flat.actions.index_select(0, index))[0]
+            log_ratio = log_prob.detach() - flat.old_log_prob.index_select(0, index)
             parts.append(log_ratio.exp() - 1.0 - log_ratio)
         return torch.cat(parts).mean()
