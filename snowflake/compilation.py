@@ -32,26 +32,26 @@ def missing_compiler(device: str) -> str | None:
     return None if shutil.which(command) else f"there is no C++ compiler ({command})"
 
 
-def resolve(mode: str, timesteps: int, threshold: int, device: str) -> str:
-    """Decide ``auto``: ``on`` where a run is long enough for compilation to pay, and a compiler is there.
+def resolve(mode: str, device: str) -> str:
+    """Decide ``auto``: ``on`` with CUDA and Triton, where launching single operations takes longest.
+
+    On the CPU it is ``off``: the hand-written operations are as fast, and need no compiler.
 
     Args:
         mode: ``on``, ``off`` or ``auto``.
-        timesteps: length of the run in environment steps.
-        threshold: steps from which it pays.
-        device: device of the policy.
+        device: device of the policy; ``auto`` is the CPU.
 
     Raises:
         UserError: ``on`` without a compiler.
     """
-    if mode == "off" or (mode == "auto" and timesteps < threshold):
+    if mode == "off" or (mode == "auto" and not device.startswith("cuda")):
         return "off"
     missing = missing_compiler(device)
     if missing is None:
         return "on"
     if mode == "on":
         raise UserError(f"compile = 'on': {missing}; install it, or use --compile off")
-    print(f"compile: off, since {missing} (it would make long runs faster)", file=sys.stderr)
+    print(f"compile: off, since {missing} (it would make training faster)", file=sys.stderr)
     return "off"
 
 
@@ -69,6 +69,12 @@ class NetworkCalls:
         self.actor, self.critic = actor, critic
         self._distribution: Sequence[Callable[..., Any]] = ()
         self._value: Sequence[Callable[..., Any]] = ()
+        self._spent_before = 0.0
+
+    @property
+    def compiled(self) -> bool:
+        """Whether they are compiled."""
+        return bool(self._distribution)
 
     def compile(self) -> None:
         """Compile from now on, at the first call of each kind: per body, with and without gradients, and batch size.
@@ -76,8 +82,13 @@ class NetworkCalls:
         With several bodies the rows of a body vary from minibatch to minibatch, so the code fits any number of them.
         """
         count = len(self.actor.graphs)
+        self._spent_before = _compile_seconds()
         self._distribution = [_compiled(self.actor.distribution_of, k, f"actor_{k}", count > 1) for k in range(count)]
         self._value = [_compiled(self.critic.value_of, k, f"critic_{k}", count > 1) for k in range(count)]
+
+    def compile_seconds(self) -> float:
+        """Return how long compilation took since `compile`, forward and backward, up to now."""
+        return _compile_seconds() - self._spent_before if self.compiled else 0.0
 
     def distribution(self, prepared: Prepared, k: int) -> tuple[Tensor, Tensor]:
         """See `Actor.distribution_of`."""
@@ -90,6 +101,12 @@ class NetworkCalls:
         if self._value and prepared[0].shape[-2] >= MIN_ROWS:
             return self._value[k](*prepared)  # type: ignore[no-any-return]
         return self.critic.value_of(prepared, k)
+
+
+def _compile_seconds() -> float:
+    from torch._dynamo.utils import calculate_time_spent
+
+    return float(calculate_time_spent()["total_wall_time"])
 
 
 def _compiled(method: Callable[..., Any], k: int, name: str, any_rows: bool) -> Callable[..., Any]:

@@ -14,12 +14,12 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch.nn import functional as F
 
 from agents.errors import UserError
+from snowflake.compilation import NetworkCalls
 from snowflake.config import PolicyConfig
 from snowflake.freezing import freeze, trainable_parameters
 from snowflake.graph import MorphologyGraph
-from snowflake.compilation import NetworkCalls
 from snowflake.networks import Network, build_actor, build_critic, map_log_std, map_mlp
-from snowflake.prepared import PreparedBatch
+from snowflake.prepared import PreparedBatch, Runner
 
 State = dict[str, torch.Tensor]
 """Memory carried between steps, ``(n_envs, ...)`` tensors; empty for memoryless policies."""
@@ -79,7 +79,7 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         self.config = config
         self.seed = seed
         self.critic_learning_rate = critic_learning_rate
-        super().__init__(observation_space, action_space, lr_schedule, optimizer_kwargs={"eps": 1e-8})
+        super().__init__(observation_space, action_space, lr_schedule, optimizer_kwargs={"eps": 1e-8, "fused": True})
 
     def _build(self, lr_schedule: Any) -> None:
         """Create actor, critic and their optimisers (the one method that SB3's constructor leaves to us)."""
@@ -95,7 +95,7 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         self.calls = NetworkCalls(self.actor, self.critic)
         self.optimizer = torch.optim.Adam(trainable_parameters(self.actor), lr=lr_schedule(1), **self.optimizer_kwargs)
         self.critic_optimizer = torch.optim.Adam(
-            trainable_parameters(self.critic), lr=self.critic_learning_rate, eps=1e-5
+            trainable_parameters(self.critic), lr=self.critic_learning_rate, eps=1e-5, fused=True
         )
 
     # --- distribution -------------------------------------------------------------------------------------------
@@ -106,16 +106,36 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
             return torch.zeros(obs.shape[0], dtype=torch.long, device=obs.device)
         return obs[:, -1].long()
 
-    def prepare(self, obs: torch.Tensor, network: Network) -> PreparedBatch:
-        """What the actor or the critic makes of observations ``(N, D)`` before its first trainable parameter."""
-        return PreparedBatch.of(network, obs, self.body_index(obs) if len(self.graphs) > 1 else None)
+    def prepare(self, obs: torch.Tensor, network: Network, runner: Runner | None = None) -> PreparedBatch:
+        """What the actor or the critic makes of observations ``(N, D)`` before its first trainable parameter.
+
+        With a runner, for an update: threads share the work, and there are no gradients.
+        """
+        body = self.body_index(obs) if len(self.graphs) > 1 else None
+        if runner is None:
+            return PreparedBatch.of(network, obs, body)
+        with torch.no_grad():
+            return PreparedBatch.of(network, obs, body, runner)
+
+    def rows_at_once(self, network: Network, size: int) -> int:
+        """Into parts of how many rows a minibatch of ``size`` is cut."""
+        return network.rows_at_once() if self.splits_batches else size
+
+    @property
+    def splits_batches(self) -> bool:
+        """Whether an update cuts minibatches into parts: on the CPU, uncompiled."""
+        return self.action_mask.device.type == "cpu" and not self.calls.compiled
 
     def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Mean, log standard deviation and mask of real actuators, each ``(N, A)``; padded entries are 0."""
-        return self.distribution_of(self.prepare(obs, self.actor))
+        mean, log_std, mask = self.distribution_of(self.prepare(obs, self.actor))
+        return mean, log_std.expand_as(mean), mask.expand_as(mean)
 
     def distribution_of(self, prepared: PreparedBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The same, of observations that were prepared for the actor."""
+        """The same, of observations that were prepared for the actor; the last two ``(A,)`` with one body."""
+        if prepared.body is None and prepared.parts[0].rows is None:
+            (part,) = prepared.parts
+            return *self.calls.distribution(part.tensors, part.body), self.action_mask[part.body]
         width = self.action_mask.shape[1]
         means, log_stds, masks = [], [], []
         for part in prepared.parts:
@@ -129,8 +149,8 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
     @staticmethod
     def log_prob(actions: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Log-density of ``actions`` under the diagonal Gaussian, summed over real actuators. ``(N,)``."""
-        z = (actions - mean) * torch.exp(-log_std)
-        return (-(0.5 * z * z + log_std + _LOG_SQRT_2PI) * mask).sum(-1)
+        z = (actions - mean) * (torch.exp(-log_std) * mask)
+        return -0.5 * z.square().sum(-1) - ((log_std + _LOG_SQRT_2PI) * mask).sum(-1)
 
     @staticmethod
     def entropy(log_std: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -182,12 +202,11 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         """Log-probability and entropy of ``actions`` (actor only), each ``(N,)``."""
         return self.action_log_prob_of(self.prepare(obs, self.actor), actions)
 
-    def action_log_prob_of(
-        self, prepared: PreparedBatch, actions: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def action_log_prob_of(self, prepared: PreparedBatch, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The same, of observations that were prepared for the actor."""
         mean, log_std, mask = self.distribution_of(prepared)
-        return self.log_prob(actions, mean, log_std, mask), self.entropy(log_std, mask)
+        log_prob = self.log_prob(actions, mean, log_std, mask)
+        return log_prob, self.entropy(log_std, mask).expand_as(log_prob)
 
     def evaluate_actions(
         self, obs: torch.Tensor, actions: torch.Tensor

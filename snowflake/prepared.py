@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from snowflake.networks import Network
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs tasks, in threads perhaps: `snowflake.ppo.workers.Workers`."""
+
+    def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        """Return the results in order."""
 
 
 class Part(NamedTuple):
@@ -45,16 +56,17 @@ class PreparedBatch:
     position: Tensor | None = None
 
     @classmethod
-    def of(cls, network: Network, obs: Tensor, body: Tensor | None) -> PreparedBatch:
+    def of(cls, network: Network, obs: Tensor, body: Tensor | None, runner: Runner | None = None) -> PreparedBatch:
         """Prepare observations ``(N, D)``.
 
         Args:
             network: an actor or a critic.
             obs: float32.
             body: index of the body of each row, (N,) int64; None with one body.
+            runner: shares the work; it needs the CPU, and no gradients.
         """
         if body is None:
-            return cls(len(obs), (Part(0, None, network.prepare(obs, 0)),))
+            return cls(len(obs), (Part(0, None, _prepare(network, obs, 0, runner)),))
         host = body.cpu()
         position = torch.empty_like(host)
         parts = []
@@ -63,7 +75,7 @@ class PreparedBatch:
             if len(rows):
                 position[rows] = torch.arange(len(rows))
                 rows = rows.to(obs.device, non_blocking=True)
-                parts.append(Part(k, rows, network.prepare(obs.index_select(0, rows), k)))
+                parts.append(Part(k, rows, _prepare(network, obs.index_select(0, rows), k, runner)))
         return cls(len(obs), tuple(parts), host, position)
 
     def select(self, index: Tensor) -> PreparedBatch:
@@ -90,6 +102,13 @@ class PreparedBatch:
             return first
         back = torch.argsort(torch.cat([part.rows for part in self.parts if part.rows is not None]))
         return torch.cat(columns)[back]
+
+
+def _prepare(network: Network, obs: Tensor, k: int, runner: Runner | None) -> tuple[Tensor, ...]:
+    if runner is None or obs.device.type != "cpu":
+        return network.prepare(obs, k)
+    parts = runner.run([partial(network.prepare, part, k) for part in obs.split(network.rows_at_once())])
+    return parts[0] if len(parts) == 1 else tuple(torch.cat(column, dim=-2) for column in zip(*parts, strict=True))
 
 
 def _rows(tensors: tuple[Tensor, ...], index: Tensor) -> tuple[Tensor, ...]:

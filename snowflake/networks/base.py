@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, cast
@@ -13,10 +14,22 @@ from agents.errors import UserError, nearest
 from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
 
-
 Prepared = tuple[Tensor, ...]
 """What a network makes of observations before the first parameter that trains; the batch is the second to last axis of
 each tensor. During an update, in which statistics stand still, it does not change."""
+
+
+BLOCK = 2**17
+"""Numbers in an array that is computed at once on the CPU: half a megabyte in float32."""
+
+
+def block_rows(width: int) -> int:
+    """Return how many observations are best computed at once, if an array has ``width`` numbers for each.
+
+    The power of two, 8 or more, whose arrays come closest to `BLOCK`: they are read several times, and should stay in a
+    core's own cache in between.
+    """
+    return int(2 ** max(3, round(math.log2(BLOCK / width))))
 
 
 class Network(nn.Module, ABC):
@@ -49,7 +62,12 @@ class Network(nn.Module, ABC):
 
     def is_frozen(self, name: str) -> bool:
         """Return whether no parameter of a component trains."""
-        return not any(p.requires_grad for p in self.component_parameters(name).values())
+        part = getattr(self, name)
+        return not any(p.requires_grad for p in (part.parameters() if isinstance(part, nn.Module) else (part,)))
+
+    def rows_at_once(self) -> int:
+        """Return how many observations the CPU best computes at once: see `block_rows`."""
+        return block_rows(self.config.hidden_size)
 
     @abstractmethod
     def prepare(self, obs: Tensor, k: int = 0) -> Prepared:

@@ -44,9 +44,10 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layers."""
-        for layer in self.layers[:-1]:
+        *hidden, last = self.layers
+        for layer in hidden:
             x = tanh(layer(x))
-        x = self.layers[-1](x)
+        x = last(x)
         return tanh(x) if self.final_tanh else x
 
 

@@ -8,7 +8,7 @@ their own, are contiguous slices, and the mean over neighbours is one matrix pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
 from snowflake.networks.activation import tanh
-from snowflake.networks.base import Actor, Network, Prepared, check_same_space, linear
+from snowflake.networks.base import Actor, Network, Prepared, block_rows, check_same_space, linear
 from snowflake.networks.body import BodyIndices
 from snowflake.networks.general_body import GeneralBodyIndices
 from snowflake.networks.init import Initializer
@@ -24,7 +24,8 @@ from snowflake.networks.log_std import initial_log_std
 from snowflake.networks.mlp import MLP
 from snowflake.networks.normalizer import RunningNorm, SlotNorm
 from snowflake.networks.registry import register_actor
-from snowflake.networks.rounds import GRUWeights, Rounds, Workspace, run_rounds
+from snowflake.networks.rounds import GRUWeights, Rounds, run_rounds
+from snowflake.networks.workspace import Pool
 
 
 class NodeNormalizer(nn.Module):
@@ -177,7 +178,7 @@ class GraphNetwork(Network):
         num_classes, root, joint = len(first.vocabulary), len(first.root_columns), first.joint_columns.shape[1]
         general = first.feature_set == "general"
         indices, normalizer = (GeneralBodyIndices, SlotNormalizer) if general else (BodyIndices, NodeNormalizer)
-        self._workspaces: dict[tuple[Any, ...], list[Workspace]] = {}
+        self._workspaces = Pool()
         self.bodies = nn.ModuleList(indices(graph, config) for graph in self.graphs)
         self.normalizer = normalizer(num_classes, root, joint)
         root_inputs, joint_inputs = root + len(first.root_static), joint + first.joint_static.shape[1]
@@ -203,6 +204,10 @@ class GraphNetwork(Network):
     def body(self, k: int) -> BodyIndices:
         """Return the index arrays of body k."""
         return cast(BodyIndices, self.bodies[k])
+
+    def rows_at_once(self) -> int:
+        """See `Network.rows_at_once`."""
+        return block_rows(max(graph.num_nodes for graph in self.graphs) * self.config.hidden_size)
 
     def prepare(self, obs: Tensor, k: int = 0) -> Prepared:
         """See `Network.prepare`.
@@ -258,9 +263,8 @@ class GraphNetwork(Network):
     def _fused_states(self, states: Tensor, received: Tensor | None, k: int) -> Tensor:
         body = self.body(k)
         message = cast(MLP, self.message).linears()
-        rounds = Rounds(
-            self.config.propagation_steps, None if body.alone else body.adjacency, len(message), self._workspaces
-        )
+        forth, back = body.sparse()
+        rounds = Rounds(self.config.propagation_steps, forth, back, len(message), self._workspaces)
         weights = tuple(p for layer in message for p in (layer.weight, layer.bias))
         return run_rounds(rounds, states, received, weights, self.update.root.weights(), self.update.joint.weights())
 
@@ -321,9 +325,13 @@ class NerveNetActor(GraphNetwork, Actor):
     def distribution_of(self, prepared: Prepared, k: int = 0) -> tuple[Tensor, Tensor]:
         """See `Actor.distribution_of`."""
         body = self.body(k)
-        activations = prepared[-1] if body.has_activations else None
-        outputs = body.read_out(self.final_states(prepared, k), activations)  # (A, N, inputs of the decoder)
-        mean = self.decoder(outputs).squeeze(-1).t().contiguous()  # (N, A)
+        states = self.final_states(prepared, k)
+        if body.outputs_are_nodes:  # decoding some nodes for nothing takes less time than copying the others' states
+            outputs = self.decoder(states).squeeze(-1).index_select(0, body.output_node)
+        else:
+            activations = prepared[-1] if body.has_activations else None
+            outputs = self.decoder(body.read_out(states, activations)).squeeze(-1)  # of (A, N, inputs of the decoder)
+        mean = outputs.t().contiguous()  # (N, A)
         if self.config.log_std == "per_actuator":
             return mean, self.log_std
         return mean, self.log_std.index_select(0, body.output_class)
