@@ -12,6 +12,16 @@ from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
 
 
+class _Cache:
+    """Holds matrices that are easily made again, and which PyTorch can neither copy nor pickle."""
+
+    def __init__(self) -> None:
+        self.pair: tuple[Tensor, Tensor] | None = None
+
+    def __reduce__(self) -> tuple[type[_Cache], tuple[()]]:
+        return _Cache, ()
+
+
 class BodyIndices(nn.Module):
     """Gathers the inputs of a body's nodes from observations, and aggregates messages along its edges.
 
@@ -59,7 +69,7 @@ class BodyIndices(nn.Module):
         else:
             matrix = torch.tensor(adjacency(graph, mean=config.aggregation == "mean"), dtype=torch.float32)
             self.register_buffer("adjacency", matrix, persistent=False)
-        self._sparse: tuple[Tensor, Tensor] | None = None
+        self._sparse = _Cache()
 
     has_activations = False
     """Whether controls have activations, which the read-out then takes."""
@@ -75,15 +85,9 @@ class BodyIndices(nn.Module):
         """
         if self.alone:
             return None, None
-        matrix = self.adjacency
-        if self._sparse is None or self._sparse[0].dtype != matrix.dtype:
-            pair = (matrix, matrix.t().contiguous())
-            if torch.backends.mkl.is_available():
-                with warnings.catch_warnings():  # that PyTorch's support of this layout is in beta
-                    warnings.simplefilter("ignore", UserWarning)
-                    pair = (pair[0].to_sparse_csr(), pair[1].to_sparse_csr())
-            self._sparse = pair
-        return self._sparse
+        if self._sparse.pair is None or self._sparse.pair[0].dtype != self.adjacency.dtype:
+            self._sparse.pair = (_rows(self.adjacency), _rows(self.adjacency.t()))
+        return self._sparse.pair
 
     def gather(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the inputs of the root (N, F_root) and of the joints (N, V - 1, F_joint) from obs (N, D or wider)."""
@@ -121,6 +125,15 @@ class BodyIndices(nn.Module):
             assert matrix is not None
             return (matrix @ messages.flatten(1)).view_as(messages)
         return (self.adjacency @ messages.flatten(1)).view_as(messages)
+
+
+def _rows(matrix: Tensor) -> Tensor:
+    """Return a matrix in compressed rows, or as it is where there is no MKL to multiply by such."""
+    if not torch.backends.mkl.is_available():
+        return matrix.contiguous()
+    with warnings.catch_warnings():  # PyTorch calls this layout a beta
+        warnings.simplefilter("ignore", UserWarning)
+        return matrix.to_sparse_csr()
 
 
 def adjacency(graph: MorphologyGraph, *, mean: bool) -> np.ndarray:

@@ -228,6 +228,7 @@ class SnowflakePPO(PPO):
             weight_decay=self.weight_decay,
             weight_decay_components=self.weight_decay_components,
             mlp_update=self.mlp_update,
+            recompute_log_prob=self.precision.precision != "fp32",
         )
         due = self.diagnostics_every and self.iteration % self.diagnostics_every == 0
         diagnostics = UpdateDiagnostics(self.policy, self.rollout_buffer.flat()) if due else None

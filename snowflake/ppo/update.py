@@ -33,6 +33,8 @@ class UpdateSettings:
     weight_decay: float = 0.0
     weight_decay_components: tuple[str, ...] = ()
     mlp_update: str = "correct"
+    recompute_log_prob: bool = False
+    """Compute the old log-probabilities again before the first step: where rounding depends on the size of a batch."""
 
 
 def actor_loss(
@@ -183,12 +185,15 @@ class PPOUpdate:
             # Statistics of observations stand still during an update, so this is the same in every epoch.
             actor = self.policy.prepare(flat.obs, self.policy.actor, self.workers)
             critic = self.policy.prepare(flat.obs, self.policy.critic, self.workers)
+            if self.settings.recompute_log_prob:
+                flat = flat._replace(old_log_prob=self._log_prob(flat, actor))
             rows, first_ratio_error, epochs = self._epochs(buffer, flat, actor, critic)
-            kl = self._batch_kl(flat, actor)
+            log_ratio = self._log_prob(flat, actor) - flat.old_log_prob
         norms = ("grad_norm", *(f"grad_norm/{name}" for name in self.trainable))
         names = (*_ACTOR_STATISTICS, "weight_decay_loss", *norms, "value_loss")
         values = buffer.values.flatten()
         explained = 1.0 - (flat.returns - values).var() / flat.returns.var().clamp_min(1e-12)
+        kl = (log_ratio.exp() - 1.0 - log_ratio).mean()  # KL(old || new) by the estimator of low variance
         tail = torch.stack([first_ratio_error, kl, explained])
         result = torch.cat([torch.stack(rows).mean(0), tail]).tolist()
         statistics = dict(zip((*names, "first_ratio_error", "kl_batch", "explained_variance"), result, strict=True))
@@ -277,13 +282,12 @@ class PPOUpdate:
         return [torch.nn.utils.get_total_norm(some).to(device) for some in grads]
 
     @torch.no_grad()
-    def _batch_kl(self, flat: Minibatch, actor: PreparedBatch) -> torch.Tensor:
-        """KL(old || new) over the whole batch, by the low-variance estimator ``ratio - 1 - log ratio``."""
+    def _log_prob(self, flat: Minibatch, actor: PreparedBatch) -> torch.Tensor:
+        """Log-probability of every action of the batch, ``(N,)``."""
 
         def part(index: torch.Tensor) -> torch.Tensor:
-            rows = flat.select(index)
-            log_ratio = self.policy.action_log_prob_of(actor.select(index), rows.actions)[0] - rows.old_log_prob
-            return log_ratio.exp() - 1.0 - log_ratio
+            return self.policy.action_log_prob_of(actor.select(index), flat.select(index).actions)[0]
 
-        rows = self.policy.rows_at_once(self.policy.actor, self.settings.batch_size)
-        return torch.cat(self.workers.run([partial(part, i) for i in torch.arange(actor.size).split(rows)])).mean()
+        size = self.settings.batch_size
+        rows = min(self.policy.rows_at_once(self.policy.actor, size), size)
+        return torch.cat(self.workers.run([partial(part, i) for i in torch.arange(actor.size).split(rows)]))
