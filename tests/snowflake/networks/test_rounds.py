@@ -154,7 +154,7 @@ def test_freezing_saves_products(make_actor: Callable[..., NerveNetActor], obser
     # Backward: the decoder's inputs; the update's weights in every round; 9 for the inputs, in the first round 1.
     assert of_frozen[1] == pytest.approx((2 + 1 / size + 6 * steps + 9 * (steps - 1) + 1) * unit, rel=1e-6)
     ratio = sum(of_frozen) / sum(of_trained)
-    assert ratio == pytest.approx(89 / 114, rel=1e-3)
+    assert ratio == pytest.approx(89 / 114, rel=2e-3)
 
 
 def test_no_call_writes_into_a_result(make_actor: Callable[..., NerveNetActor], observations) -> None:
