@@ -58,11 +58,11 @@ def parse_train(argv: Sequence[str]) -> tuple[TrainConfig, Path]:
     flags = parse(TrainFlags, argv, _PROG, default=defaults)
     config = loader.build([*layers, loader.Layer(loader.difference(flags, defaults))])
     check_networks(config.policy)
-    _check_bodies(config.agents)
+    check_bodies(config.agents)
     return config, flags.run or default_run_path(config)
 
 
-def _check_bodies(names: Sequence[str]) -> None:
+def check_bodies(names: Sequence[str]) -> None:
     """Tell an unknown body, or two of one name, before torch is imported."""
     given: dict[str, str] = {}
     for name in names:
