@@ -7,6 +7,7 @@ process that started it, whose end closes its standard input.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agents.errors import UserError
-from snowflake.files import dump_json, write_atomic
+from snowflake.files import write_atomic
 from snowflake.run import Run
 from snowflake.sweep.cells import Cell
 from snowflake.sweep.folder import Busy, SweepFolder
@@ -45,7 +46,7 @@ def run_cell(folder: SweepFolder, name: str) -> None:
         started, before = time.monotonic(), max(_trained(folder.run(name)), 0)
         try:
             run = _train(folder, cell)
-            write_atomic(folder.result(name), dump_json(_measured(cell, run)))
+            write_atomic(folder.result(name), json.dumps(_measured(cell, run)) + "\n")
         finally:
             folder.add_timing(name, time.monotonic() - started, _trained(folder.run(name)) - before)
 
@@ -82,6 +83,7 @@ def _measured(cell: Cell, run: Run) -> dict:
 
 def _result(cell: Cell, run: Run) -> Result:
     from snowflake.evaluation.bodies import load_bodies
+    from snowflake.evaluation.extras import Extras
     from snowflake.evaluation.report import evaluate_run, transfer_run
 
     options = {
@@ -90,11 +92,11 @@ def _result(cell: Cell, run: Run) -> Result:
         "num_threads": cell.config.env.num_threads,
         "command": cell.command,
     }
-    # The flat network has no transfer to speak of: its cells are measured on their own body.
     others = [b for b in load_bodies(cell.transfer) if run.own_index(b) is None]
-    if not others or cell.config.policy.network == "mlp":
+    if not others:
         return evaluate_run(run, cell.checkpoint, **options)
-    return transfer_run(run, others, cell.checkpoint, **options)
+    # Flat policies too, mapped by node class and column, so that every row has the same bodies.
+    return transfer_run(run, others, cell.checkpoint, extras=Extras(mlp_transfer=True), **options)
 
 
 def _die_with_parent() -> None:
