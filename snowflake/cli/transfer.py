@@ -83,7 +83,8 @@ def main(argv: list[str]) -> int:
 
 
 def _matrix(runs: Sequence[Run], bodies: Sequence[Morphology], flags: TransferFlags, options: dict[str, Any]) -> int:
-    from snowflake.evaluation.matrix import matrix_json, transfer_matrix, write_matrix
+    from snowflake.evaluation.matrix import transfer_matrix
+    from snowflake.evaluation.matrix_files import matrix_json, write_matrix
     from snowflake.evaluation.matrix_tables import print_matrix
 
     with progress() as told:

@@ -18,7 +18,8 @@ from snowflake.cli import main
 from snowflake.evaluation import measure
 from snowflake.evaluation.extras import Extras
 from snowflake.evaluation.heat_map import heat_map
-from snowflake.evaluation.matrix import BOUND, CSV_COLUMNS, Matrix, Row, matrix_csv, matrix_json, transfer_matrix
+from snowflake.evaluation.matrix import BOUND, Matrix, Row, transfer_matrix
+from snowflake.evaluation.matrix_files import CSV_COLUMNS, matrix_csv, matrix_json
 from snowflake.evaluation.matrix_tables import print_matrix
 from snowflake.evaluation.report import evaluate_run
 from snowflake.evaluation.score import FORMULA, Expert, normalized_score
