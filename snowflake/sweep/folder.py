@@ -108,8 +108,17 @@ class SweepFolder:
         return self.result(name).exists()
 
     def read_result(self, name: str) -> dict[str, Any]:
-        """The row of a cell that is done."""
-        return json.loads(self.result(name).read_text(encoding="utf-8"))
+        """The row of a cell that is done.
+
+        Raises:
+            UserError: It is damaged.
+        """
+        try:
+            row = json.loads(self.result(name).read_text(encoding="utf-8"))
+            row["final"]["bodies"][0]["policies"]
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            raise UserError(f"{self.result(name)} is damaged: delete it, and sweep again: its run is kept") from None
+        return row
 
     def state(self, name: str) -> str:
         """``done``, ``step N`` for a run in between, or ``not started``."""

@@ -53,7 +53,9 @@ def make_row(cell: Cell, run: Run, policy: GraphActorCriticPolicy, result: Resul
         "nodes": {graph.name: graph.num_nodes for graph in policy.graphs},
         "curves": _curves(run),
         "final": {**measured, "bodies": own},
-        "transfer": {**measured, "bodies": others} if others else None,
+        "transfer": {**measured, "mlp_mapped": cell.config.policy.network == "mlp", "bodies": others}
+        if others
+        else None,
         "commands": [cell.command],
         "versions": result.provenance["versions"],
         "hardware": result.provenance["hardware"],

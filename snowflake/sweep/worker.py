@@ -43,6 +43,7 @@ def run_cell(folder: SweepFolder, name: str) -> None:
         if folder.done(name):
             return
         cell = Cell.read(folder.cell_file(name))
+        cell.check_bodies()
         started, before = time.monotonic(), max(_trained(folder.run(name)), 0)
         try:
             run = _train(folder, cell)
@@ -92,7 +93,7 @@ def _result(cell: Cell, run: Run) -> Result:
         "num_threads": cell.config.env.num_threads,
         "command": cell.command,
     }
-    others = [b for b in load_bodies(cell.transfer) if run.own_index(b) is None]
+    others = [b for b in load_bodies(tuple(cell.transfer)) if run.own_index(b) is None]
     if not others:
         return evaluate_run(run, cell.checkpoint, **options)
     # Flat policies too, mapped by node class and column, so that every row has the same bodies.
