@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents import Morphology, UserError, model_hash
+from agents import Morphology
 from snowflake.evaluation.extras import Extras, match_references
+from snowflake.evaluation.fit import BOUND, Refusal, all_bodies, check_some_fit
 from snowflake.evaluation.measure import Told
 from snowflake.evaluation.prepare import base_settings, measure, prepare
 from snowflake.evaluation.provenance import provenance
 from snowflake.evaluation.results import BodyResult, Result
 from snowflake.run import Run
-
-BOUND = "bound to its body"
-"""What stands in a cell of a flat policy on another body, without a map."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +23,20 @@ class Row:
 
     Attributes:
         result: What was measured, a transfer of this run.
+        method: Name of the method, as ``snowflake``.
         network: Name of the actor's network.
         trained_on: Names of the bodies that it was trained on.
-        bound: Names of the bodies that it cannot play on.
+        refused: Why it cannot play others, by name of the body.
     """
 
     result: Result
+    method: str
     network: str
     trained_on: tuple[str, ...]
-    bound: tuple[str, ...]
+    refused: dict[str, Refusal]
 
     def cell(self, body: str) -> BodyResult | None:
-        """What was measured on a body; None if the policy is bound to another."""
+        """What was measured on a body; None if the policy cannot play it."""
         return next((found for found in self.result.bodies if found.morphology == body), None)
 
 
@@ -63,6 +63,10 @@ class Matrix:
     def notes(self) -> tuple[str, ...]:
         """Lines that the reader should know, each once."""
         notes = dict.fromkeys(note for row in self.rows for note in row.result.notes)
+        for row in self.rows:
+            for name, why in row.refused.items():
+                if why.word != BOUND:
+                    notes[f"{row.result.run} on {name}: {why.reason}."] = None
         limits = {row.result.max_episode_steps for row in self.rows}
         if len(limits) > 1:
             notes[f"The runs have different time limits ({', '.join(map(str, sorted(limits)))} steps)."] = None
@@ -102,34 +106,24 @@ def transfer_matrix(
         extras: What to measure beside, and whether to map flat policies.
 
     Raises:
-        UserError: A checkpoint is missing or does not fit a body, two bodies share a name, or a reference has none.
+        UserError: A checkpoint is missing, no run can play a body of another, two bodies share a name, or a reference
+            has none.
     """
     extras = extras or Extras()
-    bodies = _columns(runs, to)
+    check_some_fit(runs, to, mlp_transfer=extras.mlp_transfer)
+    bodies = all_bodies(runs, to)
     experts = match_references(extras.references, bodies)
     prepared = [prepare(run, checkpoint, bodies, extras) for run in runs]
     settings = base_settings(episodes, seed, num_threads, told)
     rows = tuple(
         Row(
             measure("transfer", one, settings, command, experts),
+            one.run.config.method,
             one.run.config.policy.network,
             tuple(body.name for body in one.run.morphologies),
-            tuple(body.name for body in one.bound),
+            one.refused,
         )
         for one in prepared
     )
     device = str(prepared[0].policy.device)
     return Matrix(rows, tuple(body.name for body in bodies), provenance(command, num_threads, device))
-
-
-def _columns(runs: Sequence[Run], to: Sequence[Morphology]) -> tuple[Morphology, ...]:
-    """All bodies, the runs' own first, each once."""
-    bodies: dict[str, Morphology] = {}
-    for body in (*(body for run in runs for body in run.morphologies), *to):
-        first = bodies.setdefault(body.name, body)
-        if first != body and model_hash(first.compile()) != model_hash(body.compile()):
-            raise UserError(
-                f"two different bodies are called {body.name!r}, of {', '.join(str(run.path) for run in runs)} and "
-                "--to: rename one of the files, or measure them apart"
-            )
-    return tuple(bodies.values())

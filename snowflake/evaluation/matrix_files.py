@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from snowflake.evaluation.figures import render
-from snowflake.evaluation.files import strict_json, write_files
+from snowflake.evaluation.files import write_files
 from snowflake.evaluation.heat_map import heat_map
-from snowflake.evaluation.matrix import BOUND, Matrix, Row
+from snowflake.evaluation.matrix import Matrix, Row
 from snowflake.evaluation.results import BASELINES, POLICIES, RULE, BodyResult
 from snowflake.evaluation.robustness import robustness_figure
 from snowflake.evaluation.score import FORMULA
 from snowflake.evaluation.statistics import summarize
+from snowflake.files import dump_json
 
 FORMAT = 1
 """Version of the JSON."""
 
 CSV_COLUMNS: tuple[str, ...] = (
-    "run", "checkpoint", "trained_steps", "network", "trained_on", "morphology", "zero_shot", "policy", "episodes",
-    "return_mean", "return_se", "length", "distance_m", "speed_m_s", "falls", "cost_of_transport", "outside_range",
-    "above_random", "above_random_se", "above_zero_action", "above_zero_action_se", "score_random",
+    "run", "checkpoint", "trained_steps", "method", "network", "trained_on", "morphology", "zero_shot", "policy",
+    "episodes", "return_mean", "return_se", "length", "distance_m", "speed_m_s", "falls", "cost_of_transport",
+    "outside_range", "above_random", "above_random_se", "above_zero_action", "above_zero_action_se", "score_random",
     "score_zero_action", "sibling_drop_percent", "sibling_worst_decile_percent", "note",
 )  # fmt: skip
 """One row per cell and way to act of the policy; means over the episodes."""
@@ -31,7 +32,7 @@ CSV_COLUMNS: tuple[str, ...] = (
 def matrix_json(matrix: Matrix) -> str:
     """The matrix as strict JSON: means and standard errors by cell, then every episode by run."""
     cells = [[_cell(row, body) for body in matrix.columns] for row in matrix.rows]
-    return strict_json(
+    return dump_json(
         {
             "format": FORMAT,
             "kind": "matrix",
@@ -40,6 +41,7 @@ def matrix_json(matrix: Matrix) -> str:
                     "run": row.result.run,
                     "checkpoint": row.result.checkpoint,
                     "trained_steps": row.result.trained_steps,
+                    "method": row.method,
                     "network": row.network,
                     "trained_on": list(row.trained_on),
                 }
@@ -59,7 +61,7 @@ def matrix_json(matrix: Matrix) -> str:
 def _cell(row: Row, body: str) -> dict[str, Any]:
     found = row.cell(body)
     if found is None:
-        return {"note": BOUND}
+        return {"note": row.refused[body].word, "reason": row.refused[body].reason}
     policies = {}
     for way in POLICIES:
         returns = summarize(found.episodes[way].returns)
@@ -84,13 +86,14 @@ def matrix_csv(matrix: Matrix) -> str:
             "run": result.run,
             "checkpoint": result.checkpoint,
             "trained_steps": result.trained_steps,
+            "method": row.method,
             "network": row.network,
             "trained_on": " ".join(row.trained_on),
         }
         for body in matrix.columns:
             found = row.cell(body)
             if found is None:
-                writer.writerow({**start, "morphology": body, "zero_shot": True, "note": BOUND})
+                writer.writerow({**start, "morphology": body, "zero_shot": True, "note": row.refused[body].word})
                 continue
             for way in POLICIES:
                 cells = {**start, "morphology": body, "zero_shot": found.zero_shot, **_csv_cell(found, way)}

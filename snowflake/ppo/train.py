@@ -207,7 +207,7 @@ def _learn(
         step = algorithm.num_timesteps
         path = shlex.quote(str(run.path))
         print(f"stopped at step {step:,}; continue with: snowflake resume {path}", file=sys.stderr)
-        raise KeyboardInterrupt from None
+        raise KeyboardInterrupt("stopped, saved") from None
     finally:
         bar.stop()
         algorithm.logger.close()

@@ -126,7 +126,8 @@ def _cell(
         overrides = {"total_timesteps": study.total_timesteps, **overrides}
     try:
         config = loader.resolve(settings.get("method"), study.config, overrides)
-        check_networks(config.policy)
+        check_networks(config.policy, config.ppo)
+        config.policy.check_bodies(config.agents)
     except UserError as error:
         raise UserError(f"variant {variant} of study {study.name}: {error}") from None
     config = dataclasses.replace(

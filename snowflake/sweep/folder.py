@@ -100,7 +100,9 @@ class SweepFolder:
     def add_timing(self, name: str, seconds: float, steps: int) -> None:
         """Add the wall time of one process, and the environment steps that it trained."""
         file = self.timing(name)
-        entries = json.loads(file.read_text()) if file.exists() else []
+        entries = []
+        with contextlib.suppress(OSError, ValueError):  # none yet, or damaged: the row matters, not this
+            entries = list(json.loads(file.read_text()))
         write_atomic(file, dump_json([*entries, {"seconds": round(seconds, 1), "steps": steps}]))
 
     def done(self, name: str) -> bool:
@@ -125,7 +127,7 @@ class SweepFolder:
         if self.done(name):
             return "done"
         index = self.run(name) / "checkpoints" / "index.json"
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return f"step {json.loads(index.read_text())['last']:,}"
         return "not started"
 

@@ -7,7 +7,6 @@ process that started it, whose end closes its standard input.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import shutil
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agents.errors import UserError
-from snowflake.files import write_atomic
+from snowflake.files import dump_json, write_atomic
 from snowflake.run import Run
 from snowflake.sweep.cells import Cell
 from snowflake.sweep.folder import Busy, SweepFolder
@@ -47,7 +46,7 @@ def run_cell(folder: SweepFolder, name: str) -> None:
         started, before = time.monotonic(), max(_trained(folder.run(name)), 0)
         try:
             run = _train(folder, cell)
-            write_atomic(folder.result(name), json.dumps(_measured(cell, run)) + "\n")
+            write_atomic(folder.result(name), dump_json(_measured(cell, run), indent=None))
         finally:
             folder.add_timing(name, time.monotonic() - started, _trained(folder.run(name)) - before)
 

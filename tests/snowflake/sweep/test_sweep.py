@@ -153,12 +153,13 @@ def test_a_damaged_row_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_failing_cell_is_named_and_the_others_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    text = studies.TINY.replace("[centipede-4]", "[[centipede-4, centipede-3]]").replace("[0, 1]", "[0]")
-    study, out = studies.write(tmp_path, text), tmp_path / "out"
+    study, out = studies.write(tmp_path, studies.TINY.replace("[0, 1]", "[0]")), tmp_path / "out"
+    damaged = out / "runs" / FLAT / "config.yaml"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("agents: 3\n")
     assert main(["sweep", str(study), "--output", str(out), "--jobs", "2"]) == 1
-    output = capsys.readouterr().out
-    assert "failed: flat__centipede-4+centipede-3__seed0: snowflake: error: the flat actor" in output
-    assert (out / "results" / "graph__centipede-4+centipede-3__seed0.json").exists()
+    assert f"failed: {FLAT}: snowflake: error: " in capsys.readouterr().out
+    assert [path.stem for path in (out / "results").iterdir()] == [GRAPH]
 
 
 @pytest.mark.parametrize(
