@@ -32,6 +32,7 @@ CHECK_SECONDS = 300.0
 
 # File names that say nothing of the robot: the folder's name goes before them.
 _PLAIN = ("main", "model", "mjcf", "robot", "scene", "scene_flat", "scene_mjx", "urdf", "world")
+_LONGEST_NAME = 100  # bytes of a part of a body's name; a file system takes 255, with what is put around it
 _ALIKE = 0.7  # of the names of two files, as `difflib` measures it
 _REFERS_ELSEWHERE = re.compile(
     r"unknown |unrecognized name|not found in|could not find|invalid \w+ size", re.IGNORECASE
@@ -178,7 +179,7 @@ def _parse(name: str) -> Morphology | None:
     if suffix in SUFFIXES or (os.path.dirname(path) and os.path.isfile(path)):
         return make_morphology(name)
     if os.path.isdir(path) and name not in names():
-        raise FileError("missing", f"{name} is a folder: name a model file in it{_choices(path)}")
+        raise FileError("missing", f"{name} is a folder, name a model file: {_choices(path)}")
     if os.path.dirname(path) or _is_misspelt(path):
         raise _missing(name)
     return None
@@ -197,19 +198,25 @@ def _is_misspelt(path: str) -> bool:
 
 
 def _choices(folder: str) -> str:
+    """Say which model files lie in a folder."""
     try:
         files = sorted(file for file in os.listdir(folder) if file.lower().endswith(SUFFIXES))
-    except OSError:
-        return ""
-    return f", such as {', '.join(files[:5])}" if files else f" (there is none with {', '.join(SUFFIXES)})"
+    except OSError as error:
+        return f"{folder} cannot be read ({error.strerror})"
+    if not files:
+        return f"{folder} holds none ({', '.join(SUFFIXES)})"
+    return f"{folder} holds {', '.join(files[:5])}{', ...' if len(files) > 5 else ''}"
 
 
 def _missing(path: str) -> FileError:
     folder, file = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):
         return FileError("missing", f"there is no model file {path}: the folder {folder} does not exist")
-    close = _similar(file, [item for item in os.listdir(folder) if item.lower().endswith(SUFFIXES)])
-    hint = f"did you mean {close!r}?" if close else f"there is none like it in {folder}{_choices(folder)}"
+    try:
+        close = _similar(file, [item for item in os.listdir(folder) if item.lower().endswith(SUFFIXES)])
+    except OSError:
+        close = ""
+    hint = f"did you mean {close!r}?" if close else _choices(folder)
     return FileError("missing", f"there is no model file {path}: {hint}")
 
 
@@ -299,9 +306,9 @@ def _body_name(path: str, root_body: str | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text in letters, digits, dots, dashes and underscores of ASCII, for file names and tables."""
-    ascii_only = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    return re.sub(r"[^A-Za-z0-9._]+", "-", ascii_only).strip("-.")
+    """Return a text in letters and digits of any script, dots, dashes and underscores, for file names and tables."""
+    plain = re.sub(r"[^\w.]+", "-", unicodedata.normalize("NFC", text)).strip("-.")
+    return plain.encode()[:_LONGEST_NAME].decode(errors="ignore").strip("-.")
 
 
 register_family(

@@ -100,6 +100,9 @@ def load(name: str | os.PathLike[str], root_body: str | None = None) -> Morpholo
     from agents.variation import split_name, vary  # here, since it registers its family with this module
 
     unvaried, changes = split_name(name)
+    if "," in unvaried and not os.path.exists(os.path.expanduser(unvaried)):
+        each = " ".join(part.strip() for part in name.split(","))
+        raise UserError(f"there is no body {name!r}: put spaces between bodies, not commas: {each}")
     if changes:
         return vary(load(unvaried, root_body), changes, name)
     for candidate in _FAMILIES.values():

@@ -47,13 +47,16 @@ def split_name(name: str) -> tuple[str, dict[str, str]]:
     An existing file is itself, whatever its name holds.
 
     Raises:
-        UserError: a key is unknown or given twice.
+        UserError: a key is unknown, given twice, or without a value.
     """
     found: dict[str, str] = {}
     rest = name
     while not os.path.isfile(os.path.expanduser(rest)):
         head, plus, last = rest.rpartition("+")
         key, equals, value = last.partition("=")
+        if head and plus and last in KEYS:
+            what = "NAME, or how many" if last in _PARTS else "NUMBER"
+            raise UserError(f"body {name!r}: +{last} has no value: write +{last}={what}")
         if not (head and plus and equals) or "/" in key or os.sep in key or (key not in _PARTS and "/" in value):
             break
         if key not in KEYS:
@@ -162,7 +165,8 @@ def _value(key: str, text: str, name: str) -> Any:
     except ValueError:
         number = math.nan
     if not low <= number <= high:
-        raise UserError(f"body {name!r}: {key}={text} must be a number from {low:g} to {high:g}")
+        hint = "; put spaces between bodies, not commas" if "," in text else ""
+        raise UserError(f"body {name!r}: {key}={text} must be a number from {low:g} to {high:g}{hint}")
     return number
 
 

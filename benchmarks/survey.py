@@ -137,7 +137,7 @@ def _archive(package: str, cache: Path) -> Path | None:
 def survey_file(package: str, path: Path, relative: str, timeout: float) -> list[Row]:
     """Try a file out in a process of its own; once more per robot where it holds several."""
     if (fault := file_fault(path)) is not None:  # most files are parts of others: told without a second process
-        row = Row(package, relative, outcome=fault[0], reason=_one_line(fault[1], path))
+        row = Row(package, relative, outcome=fault[0], reason=_one_line(fault[1], path, relative))
         _tell(row)
         return [row]
     row, found = _run(package, path, relative, "", timeout)
@@ -162,7 +162,7 @@ def _run(package: str, path: Path, relative: str, root_body: str, timeout: float
     row.seconds = round(time.monotonic() - start, 1)
     for key in found.keys() & {f.name for f in fields(Row)}:
         setattr(row, key, found[key])
-    row.reason = _one_line(row.reason, path)
+    row.reason = _one_line(row.reason, path, row.file)
     _tell(row)
     return row, found
 
@@ -178,8 +178,10 @@ def file_fault(path: Path) -> tuple[str, str] | None:
     return None
 
 
-def _one_line(reason: str, path: Path) -> str:
-    return " ".join(str(reason).replace(str(path), path.name).split())[:MAX_REASON]
+def _one_line(reason: str, path: Path, relative: str) -> str:
+    """Shorten a reason, and leave the place of the cache folder out of it."""
+    cache = str(path).removesuffix(relative)
+    return " ".join(str(reason).replace(str(path), path.name).replace(cache, "").split())[:MAX_REASON]
 
 
 def _tell(row: Row) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import mujoco
 
@@ -16,6 +15,34 @@ from agents.errors import UserError
 from agents.files import copy_files
 from snowflake.files import dump_json
 from snowflake.graph import MorphologyGraph
+from snowflake.json_files import Entry, read_entry
+
+ADVICE = "put the file back as it was, or train again"
+"""What to do about a damaged file of a run folder."""
+
+
+def check_names(bodies: Sequence[agents.Morphology], spelt: Sequence[str] = ()) -> None:
+    """Require that bodies have different names, by which a run keeps them.
+
+    Args:
+        bodies: the bodies.
+        spelt: what the user called each; their names if not given.
+
+    Raises:
+        UserError: two are the same body, or different ones of one name.
+    """
+    first: dict[str, int] = {}
+    for k, body in enumerate(bodies):
+        other = first.setdefault(body.name, k)
+        if other != k:
+            both = f"{spelt[other]} and {spelt[k]}" if spelt and spelt[other] != spelt[k] else ""
+            if bodies[other] == body:
+                raise UserError(
+                    f"agents names {body.name!r} twice{f' ({both} are the same body)' if both else ''}: name each once"
+                )
+            raise UserError(
+                f"two bodies are called {body.name!r}{f' ({both})' if both else ''}: rename one of the files"
+            )
 
 
 def write_body(folder: Path, env: envs.LocomotionVectorEnv, graph: MorphologyGraph) -> None:
@@ -39,25 +66,32 @@ def read_body(file: Path) -> agents.Morphology:
     """Rebuild a body, if it still compiles to the model that was trained.
 
     Raises:
-        UserError: it does not: a copied file was changed, or MuJoCo or this package is another version.
+        UserError: it does not: a copied file was changed, or MuJoCo or this package is another version; or the file is
+            damaged.
     """
-    stored = read_json(file)
-    folder = file.parent / stored["name"]
+    stored = read_entry(file, ADVICE)
+    name, digest = stored["name"].text(), stored["model_hash"].text()
+    if name != file.stem:
+        raise stored.error(f"it is of body {name!r}")
+    folder = file.parent / name
+    changed = _changed_files(stored, folder)
     try:
-        morphology = agents.from_source(stored["source"], folder)
-        if agents.model_hash(morphology.compile()) == stored["model_hash"]:
+        morphology, now = _from_source(stored["source"], folder)
+        if now == digest:
             return morphology
     except UserError:
-        if not _changed_files(stored, folder):
+        if not changed:
             raise
-    start = f"body {stored['name']!r} of {file.parent.parent} no longer compiles to the model that was trained"
-    if changed := _changed_files(stored, folder):
+    start = f"body {name!r} of {file.parent.parent} no longer compiles to the model that was trained"
+    if changed:
         raise UserError(
             f"{start}: {changed[0]} was changed since, put the file back as it was, or train the new body as a new run"
         )
-    trained = read_json(file.parent.parent / "versions.json")
+    trained = {
+        key: value.text() for key, value in read_entry(file.parent.parent / "versions.json", ADVICE).entries().items()
+    }
     for package in ("mujoco", "snowflake-rl"):
-        here, then = metadata.version(package), str(trained.get(package, "unknown"))
+        here, then = metadata.version(package), trained.get(package, "unknown")
         if here != then:
             raise UserError(f"{start} (trained with {package} {then}, here {here}): install that version")
     raise UserError(
@@ -72,24 +106,21 @@ def _file_hashes(folder: Path) -> dict[str, str]:
     return {file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def _changed_files(stored: dict[str, Any], folder: Path) -> list[Path]:
-    """Return the copied files that are gone or are not those of the training; older runs have no hashes."""
-    now = _file_hashes(folder)
-    return [folder / name for name, digest in stored.get("file_hashes", {}).items() if now.get(name) != digest]
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """Read an object from a file of a run folder.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
+def _from_source(source: Entry, folder: Path) -> tuple[agents.Morphology, str]:
+    """Rebuild a body, and hash its model; whatever a builder makes of wrong values is told as damage of the file."""
     try:
-        values = json.loads(file.read_text())
-        if not isinstance(values, dict):
-            raise ValueError("it does not hold an object")
-        return values
-    except FileNotFoundError:
-        raise UserError(f"run folder {file.parent} is incomplete: {file.name} is missing") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
+        morphology = agents.from_source(source.object(), folder)
+        return morphology, agents.model_hash(morphology.compile())
+    except UserError as error:
+        raise UserError(f"{source.file}: {error}") from error
+    except (TypeError, ValueError, LookupError, AttributeError, OSError, ArithmeticError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise source.error(f"{source.where!r} makes no body ({type(error).__name__}: {reason})") from error
+
+
+def _changed_files(stored: Entry, folder: Path) -> list[Path]:
+    """Return the copied files that are gone or are not those of the training; older runs have no hashes."""
+    hashes = stored.get("file_hashes")
+    then = {} if hashes is None else {name: value.text() for name, value in hashes.entries().items()}
+    now = _file_hashes(folder)
+    return [folder / name for name, digest in then.items() if now.get(name) != digest]

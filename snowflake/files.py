@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,39 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def check_output(folder: Path, names: Sequence[str] = (), flag: str = "--output") -> None:
+    """Try whether files can be written into a folder, and leave nothing behind; for the time before long work.
+
+    Args:
+        folder: The folder; it need not exist.
+        names: The files.
+        flag: The flag that chooses the folder, for the message.
+
+    Raises:
+        UserError: The folder cannot be made or written to, or a folder has the name of a file.
+    """
+    made = []
+    try:
+        for place in (*reversed(folder.parents), folder):
+            if not place.exists():
+                place.mkdir()
+                made.append(place)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        taken = next((name for name in names if os.path.isdir(folder / name)), None)
+    except OSError as error:
+        what = "written to" if os.path.isdir(folder) else "made"
+        raise UserError(
+            f"{flag} {folder}: cannot be {what} ({error.strerror or error}); choose another folder"
+        ) from error
+    finally:
+        for place in reversed(made):
+            with suppress(OSError):
+                place.rmdir()
+    if taken is not None:
+        raise UserError(f"{flag} {folder}: {folder / taken} is a folder, move it away, or choose another folder")
 
 
 @contextmanager
@@ -74,9 +108,22 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
         raise UserError(f"{path} is missing or damaged: {' '.join(str(error).split())[:200]}") from error
 
 
-def dump_json(value: Any) -> str:
-    """JSON text with a trailing newline, as every file of a run folder uses it."""
-    return json.dumps(value, indent=1) + "\n"
+def dump_json(value: Any, indent: int | None = 1) -> str:
+    """Strict JSON with a trailing newline, as every file that is written has it; what is not finite becomes null.
+
+    Args:
+        value: Nested plain data.
+        indent: Spaces a level; None for one line.
+    """
+    return json.dumps(_finite(value), indent=indent, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _sync(path: Path) -> None:

@@ -266,7 +266,7 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
                 "nervenet) to transfer, or map this one by node class with `snowflake transfer --mlp-transfer`"
             )
         for graph in graphs:
-            check_compatible(source, graph)
+            source.check_compatible(graph)
         config = self.config
         fresh = dataclasses.replace(config, critic="auto", freeze_critic=())
         policy = GraphActorCriticPolicy.for_graphs(graphs, fresh, seed=self.seed)
@@ -296,18 +296,3 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"the checkpoint's {what} does not fit body {self.graphs[0].name!r}: {reason}") from error
-
-
-def check_compatible(source: MorphologyGraph, target: MorphologyGraph) -> None:
-    """Require that an actor of ``source`` fits ``target``: same feature set, node vocabulary and feature widths."""
-    if source.feature_set != target.feature_set or source.vocabulary != target.vocabulary:
-        raise UserError(
-            f"a policy of {source.name!r} has node types {', '.join(source.vocabulary)}; body {target.name!r} has "
-            f"{', '.join(target.vocabulary)}: choose a body of the same family, or train with --features general"
-        )
-    widths = [(len(g.root_columns), g.joint_columns.shape[1]) for g in (source, target)]
-    if widths[0] != widths[1]:
-        raise UserError(
-            f"a policy of {source.name!r} reads {widths[0][0]} root and {widths[0][1]} joint features; body "
-            f"{target.name!r} has {widths[1][0]} and {widths[1][1]}: choose a body of the same family"
-        )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,17 +21,20 @@ import agents
 import envs
 import snowflake
 from agents.errors import UserError, nearest
-from snowflake.body_files import read_body, read_json, write_body
+from snowflake.body_files import ADVICE, check_names, read_body, write_body
 from snowflake.config import TrainConfig
 from snowflake.config.loader import load as load_config
 from snowflake.config.loader import to_yaml
 from snowflake.files import dump_json, new_folder, read_tensors, write_atomic
 from snowflake.graph import MorphologyGraph, build_graph
+from snowflake.json_files import read_entry
 
 if TYPE_CHECKING:
     from snowflake.policy import GraphActorCriticPolicy
 
 PRETRAINED = "pretrained:"
+FINETUNE_FILE = "finetune.json"
+"""Where a finetuned run keeps what its actor came from."""
 _PACKAGES = ("torch", "mujoco", "numpy", "gymnasium", "stable-baselines3", "torch-geometric")
 
 
@@ -105,11 +110,9 @@ class Run:
         """
         path = Path(path)
         morphologies = tuple(env.morphology for env in body_envs)
-        names = tuple(m.name for m in morphologies)
-        if len(set(names)) < len(names):
-            raise UserError(f"two bodies are called {max(names, key=names.count)!r}: rename one of the files")
+        check_names(morphologies)
         own = dataclasses.replace(config.env, features=body_envs[0].layout.feature_set)
-        config = dataclasses.replace(config, agents=names, env=own)
+        config = dataclasses.replace(config, agents=tuple(m.name for m in morphologies), env=own)
         cls.check_free(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +137,7 @@ class Run:
         """Require that a run folder can be made at ``path``.
 
         Raises:
-            UserError: something is there already.
+            UserError: something is there already, or nothing can be written there.
         """
         path = Path(path)
         try:
@@ -145,6 +148,13 @@ class Run:
             raise UserError(
                 f"run folder {path} exists: choose another --run, or continue it with `snowflake resume {path}`"
             )
+        parent = next(folder for folder in path.absolute().parents if folder.exists())
+        try:  # permissions do not tell: file systems like /proc take nothing from anybody
+            os.rmdir(tempfile.mkdtemp(prefix=".tmp-", dir=parent))
+        except OSError as error:
+            raise UserError(
+                f"cannot make run folder {path}: {parent}: {error.strerror or error}; choose another --run"
+            ) from error
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
@@ -219,6 +229,22 @@ class Run:
         finally:
             env.close()
 
+    @cached_property
+    def earlier_bodies(self) -> tuple[str, ...]:
+        """Names of the bodies that the actor of a finetuned run was trained on before, its own left out.
+
+        Raises:
+            UserError: ``finetune.json`` is damaged.
+        """
+        file = self.path / FINETUNE_FILE
+        source = read_entry(file, ADVICE).get("source") if file.exists() else None
+        if source is None or source.is_null:
+            return ()
+        lists = [found for key in ("earlier_agents", "agents") if (found := source.get(key)) is not None]
+        own = {morphology.name for morphology in self.morphologies}
+        names = dict.fromkeys(name.text() for found in lists for name in found)
+        return tuple(name for name in names if name not in own)
+
     # --- checkpoints --------------------------------------------------------------------------------------------
 
     def checkpoint_path(self, step: int) -> Path:
@@ -228,7 +254,7 @@ class Run:
     def checkpoints(self) -> tuple[int, ...]:
         """Environment steps at which a checkpoint lies in the folder, ascending."""
         return tuple(
-            sorted(int(p.name[5:]) for p in (self.path / "checkpoints").glob("step_*") if p.name[5:].isdigit())
+            sorted(int(p.name[5:]) for p in (self.path / "checkpoints").glob("step_*") if p.name[5:].isdecimal())
         )
 
     def index(self) -> dict[str, int]:
@@ -238,10 +264,9 @@ class Run:
             UserError: the index is damaged.
         """
         file = self.path / "checkpoints" / "index.json"
-        index = read_json(file) if file.exists() else {}
-        if not all(isinstance(step, int) for step in index.values()):
-            raise UserError(f"{file} is damaged: its values must be numbers of steps")
-        return index
+        return (
+            {name: step.count() for name, step in read_entry(file, ADVICE).entries().items()} if file.exists() else {}
+        )
 
     def set_index(self, steps: dict[str, int]) -> None:
         """Let names (``last``, ``best``) point at the checkpoints of these steps, all at once."""
@@ -269,11 +294,18 @@ class Run:
         steps, index = self.checkpoints(), self.index()
         if which is None:
             which = "best" if "best" in index else "last"
-        step = index.get(str(which), int(which) if str(which).isdigit() else None)
-        if step not in steps or step is None:
-            have = ", ".join([*index, *map(str, steps)]) or "none: the run was stopped before its first"
-            raise UserError(f"run {self.path} has no checkpoint {which!r}; it has: {have}")
-        return self.checkpoint_path(step)
+        step = index.get(str(which), int(which) if str(which).isdecimal() else None)
+        if step is not None and step in steps:
+            return self.checkpoint_path(step)
+        names = [name for name, other in index.items() if other in steps]
+        empty = "none: their folders were deleted" if index else "none: the run was stopped before its first"
+        gone = (
+            f": its folder {self.checkpoint_path(step).name} was deleted"
+            if step is not None and step in index.values()
+            else ""
+        )
+        have = ", ".join([*names, *map(str, steps)]) or empty
+        raise UserError(f"run {self.path} has no checkpoint {str(which)!r}{gone}; it has: {have}")
 
     def load_policy(self, checkpoint: str | int | None = None) -> GraphActorCriticPolicy:
         """The policy of a checkpoint, on the CPU, for the bodies of the run.
@@ -301,8 +333,9 @@ class Run:
             raise UserError(f"{path} exists: choose another folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(path) as folder:
-            for name in ("config.yaml", "command.txt", "versions.json"):
-                shutil.copy2(self.path / name, folder / name)
+            for name in ("config.yaml", "command.txt", "versions.json", FINETUNE_FILE):
+                if name != FINETUNE_FILE or (self.path / name).exists():
+                    shutil.copy2(self.path / name, folder / name)
             shutil.copytree(self.path / "bodies", folder / "bodies")
             target = folder / "checkpoints" / source.name
             target.mkdir(parents=True)

@@ -20,9 +20,9 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 
 # Inside snowflake, a noun imports nouns of a lower number only. A new noun takes its place here.
 ORDER = {
-    "config": 0, "files": 0, "rendering": 0, "graph": 1, "body_files": 2, "numerics": 1, "networks": 2, "freezing": 2,
-    "compilation": 3, "prepared": 3, "policy": 4, "run": 5, "evaluation": 6, "inspection": 6, "ppo": 7, "report": 7,
-    "sweep": 8, "bench": 8, "cli": 9,
+    "config": 0, "files": 0, "json_files": 0, "rendering": 0, "graph": 1, "numerics": 1, "precision": 1, "body_files": 2,
+    "networks": 2, "freezing": 2, "compilation": 3, "prepared": 3, "policy": 4, "run": 5, "evaluation": 6, "inspection": 6, "ppo": 7,
+    "report": 7, "sweep": 8, "bench": 8, "cli": 9,
 }  # fmt: skip
 # The bodies and the tasks stay light, so that other tools can use them without a learning library.
 LIGHT = {"agents": {"agents", "mujoco", "numpy"}, "envs": {"agents", "envs", "gymnasium", "mujoco", "numpy"}}
@@ -169,3 +169,15 @@ def test_every_package_is_typed_and_has_a_docstring(package: str) -> None:
         if path.is_relative_to(ROOT / package) and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert without == []
+
+
+def test_json_is_written_strictly() -> None:
+    """NaN and Infinity are no JSON: `snowflake.files.dump_json` writes null, any other way must refuse them."""
+    loose = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / "snowflake").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("json.dumps", "json.dump")
+        if not any(word.arg == "allow_nan" and ast.unparse(word.value) == "False" for word in node.keywords)
+    ]
+    assert loose == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -62,15 +63,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _dispatch(arguments)
+        with warnings.catch_warnings():
+            # Stable-Baselines3 has four lines for it, of code; `snowflake.cli.train.batch_note` has one.
+            warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
+            code = _dispatch(arguments)
         sys.stdout.flush()
         return code
     except UserError as error:
         message = " ".join(str(error).splitlines())
         print(f"snowflake: error: {message if len(message) <= 1000 else message[:1000] + ' ...'}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("snowflake: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        if not stop.args:  # one with words was told already, with how to go on
+            print("snowflake: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         _silence_stdout()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,20 +11,16 @@ from tyro.conf import arg
 
 from agents.errors import UserError
 from snowflake.cli.parsing import parse
-from snowflake.cli.train import check_bodies
+from snowflake.cli.train import check_config
 from snowflake.config import TrainConfig, loader
-from snowflake.config.networks import check_networks
+from snowflake.files import dump_json
 
 MIN_SECONDS, MAX_SECONDS = 1.0, 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchFlags:
-    """Measure training steps on your robot and this machine, and recommend settings.
-
-    Prints where a step spends its time beside what the hardware allows (docs/performance.md explains every row), then
-    tries numbers of environments and threads, devices and precisions, and prints the command of the fastest.
-    """
+    """Measure where training spends its time on your robot and this machine, and recommend settings."""
 
     agents: Annotated[tuple[str, ...], arg(aliases=("--model",), metavar="NAME [NAME ...]")] = TrainConfig.agents
     """Bodies to train on: names, or paths of MJCF or URDF files."""
@@ -54,8 +49,7 @@ def parse_bench(argv: Sequence[str]) -> tuple[BenchFlags, TrainConfig, list[str]
     named = any(a.partition("=")[0] in ("--agents", "--model") for a in argv) or not flags.config
     layer = loader.check_layer({"agents": list(flags.agents)} if named else {})
     config = loader.build([*layers, layer])
-    check_networks(config.policy)
-    check_bodies(config.agents)
+    check_config(config)
     given = ["--config", *flags.config] if flags.config else []
     if named:
         given += ["--agents", *config.agents]
@@ -69,5 +63,5 @@ def main(argv: list[str]) -> int:
     from snowflake.bench.text import advice_text
 
     result = advise(config, flags.seconds, given, lambda line: print(line, file=sys.stderr, flush=True))
-    print(json.dumps(result, indent=2) if flags.json else advice_text(result))
+    sys.stdout.write(dump_json(result) if flags.json else advice_text(result) + "\n")
     return 0

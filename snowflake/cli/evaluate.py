@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,10 @@ from snowflake.cli.parsing import parse
 if TYPE_CHECKING:
     from snowflake.evaluation.results import Result
     from snowflake.run import Run
+
+
+PROGRESS_SECONDS = 15.0
+"""Least time between two lines about the progress, where standard error is no terminal [s]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +45,7 @@ class EvaluationFlags:
     """Print the JSON instead of the tables."""
 
     def __post_init__(self) -> None:
-        if self.checkpoint not in (None, "best", "last") and not str(self.checkpoint).isdigit():
+        if self.checkpoint not in (None, "best", "last") and not str(self.checkpoint).isdecimal():
             raise UserError(f"--checkpoint {self.checkpoint}: write best, last or a number of steps")
         for flag, value, low, high in (
             ("episodes", self.episodes, 1, 100_000),
@@ -70,9 +75,14 @@ def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = parse(EvaluateFlags, argv, "snowflake evaluate")
     from snowflake.evaluation.choice import choose_bodies
+    from snowflake.evaluation.files import files_of, output_folder
+    from snowflake.evaluation.fit import check_fit
+    from snowflake.files import check_output
 
     run = find_run(flags.run, flags)
     bodies = choose_bodies(run, flags.agents) or None
+    check_fit(run, bodies or ())
+    check_output(output_folder(run.path, flags.output)[0], files_of("evaluation"))
     set_threads(run, flags)
     from snowflake.evaluation.report import evaluate_run
 
@@ -114,16 +124,35 @@ def set_threads(run: Run, flags: EvaluationFlags) -> None:
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Callable[[str, str, int, int], None] | None]:
-    """Yield a function that shows on a terminal which episodes are running; None elsewhere."""
+def status(seconds: float = PROGRESS_SECONDS) -> Iterator[Callable[[str], None]]:
+    """Yield a function that says how far the work is: in place on a terminal, else as a line now and then.
+
+    Args:
+        seconds: Least time between two lines.
+    """
     from rich.console import Console
 
     console = Console(file=sys.stderr)
-    if not console.is_terminal:
-        yield None
+    if console.is_terminal:
+        with console.status("loading") as shown:
+            yield shown.update
         return
-    with console.status("loading") as status:
-        yield lambda body, way, step, ended: status.update(f"{body}, {way}: step {step}, {ended} episodes ended")
+    last = time.monotonic()
+
+    def say(text: str) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= seconds:
+            last = now
+            print(text, file=sys.stderr, flush=True)
+
+    yield say
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[str, str, int, int], None]]:
+    """Yield a function that says which episodes are running: body, way to act, control step, episodes ended."""
+    with status() as say:
+        yield lambda body, way, step, ended: say(f"{body}, {way}: step {step}, {ended} episodes ended")
 
 
 def finish(result: Result, run: Run, flags: EvaluationFlags) -> None:

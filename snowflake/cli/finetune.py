@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +16,10 @@ from tyro.conf import Positional, arg
 import agents
 from agents.errors import UserError
 from snowflake.cli.parsing import parse
-from snowflake.cli.train import TrainFlags, closing_words, default_run_path
+from snowflake.cli.train import TrainFlags, batch_note, closing_words, default_run_path
 from snowflake.config import TrainConfig, loader
 from snowflake.config.files import find_config
+from snowflake.config.networks import check_networks, component_names
 
 if TYPE_CHECKING:
     from snowflake.run import Run
@@ -59,7 +62,7 @@ def parse_finetune(argv: Sequence[str]) -> tuple[FinetuneFlags, TrainConfig, tup
     Raises:
         agents.errors.UserError: A flag, config, body or run is wrong.
     """
-    from snowflake.ppo.finetune import base_settings, check_fits, load_bodies
+    from snowflake.ppo.finetune import base_settings, check_bodies, check_fits, check_train, check_warmup, load_bodies
     from snowflake.run import Run
 
     asked = parse(FinetuneFlags, argv, _PROG)
@@ -69,13 +72,20 @@ def parse_finetune(argv: Sequence[str]) -> tuple[FinetuneFlags, TrainConfig, tup
     if not asked.agents:
         return asked, source.config, ()
     bodies = load_bodies(source, asked.agents)
+    check_bodies(source, bodies)
+    if components := component_names("actor", source.config.policy.network):
+        check_train(asked.train, components)
     layers = [loader.Layer(base_settings(source, bodies) | {"agents": asked.agents})]
     layers += [loader.read_layer(find_config(name)) for name in asked.config]
     defaults = loader.build(layers, FinetuneFlags)
     flags = parse(FinetuneFlags, argv, _PROG, default=dataclasses.replace(defaults, source=asked.source))
     changes = {**loader.difference(flags, defaults), "agents": asked.agents}
     config = loader.build([*layers, loader.Layer(changes)])
-    check_fits(source, config, bodies)
+    check_fits(source, config)
+    check_networks(config.policy, config.ppo)
+    config.policy.check_bodies(config.agents)
+    if not flags.from_scratch:
+        check_warmup(config)
     return flags, config, bodies
 
 
@@ -85,8 +95,16 @@ def _check(flags: FinetuneFlags) -> None:
         raise UserError("RUN is missing: snowflake finetune RUN --agents NAME, where RUN is a run folder")
     if not flags.agents and flags.compare is None:
         raise UserError("--agents is missing: name the bodies to train on, for example --agents centipede-8")
-    if flags.from_scratch and (flags.reset_log_std is not None or flags.compare is not None):
-        raise UserError("--from-scratch carries nothing over: leave out --reset-log-std and --compare")
+    if flags.from_scratch and flags.reset_log_std is not None:
+        raise UserError("--from-scratch carries nothing over: leave out --reset-log-std, or say --log-std-init")
+    if flags.from_scratch and flags.compare is not None:
+        raise UserError(
+            "--compare is for the finetuned run, --from-scratch makes the run to compare it with: leave one out"
+        )
+    if flags.reset_log_std is not None and not -20.0 <= flags.reset_log_std <= 2.0:
+        raise UserError(f"--reset-log-std {flags.reset_log_std:g}: must lie between -20 and 2")
+    if wrong := [value for value in flags.returns if not math.isfinite(value)]:
+        raise UserError(f"--returns {wrong[0]}: give finite numbers")
     if flags.returns and flags.compare is None:
         raise UserError("--returns says what to reach with --compare RUN2, which is missing")
     if flags.checkpoint not in (None, "best", "last") and not str(flags.checkpoint).isdigit():
@@ -108,6 +126,8 @@ def main(argv: list[str]) -> int:
     Run.check_free(run_path)
     if flags.compare is not None:  # before hours of training, not after
         open_reference(flags.compare, bodies, config, flags.returns)
+    if note := batch_note(config):
+        print(note, file=sys.stderr)
     from snowflake.ppo.finetune import finetune
 
     run = finetune(

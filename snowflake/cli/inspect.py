@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,18 +46,20 @@ class InspectFlags:
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = parse(InspectFlags, argv, "snowflake inspect")
+    from snowflake.files import check_output, dump_json
     from snowflake.inspection.worker import inspect_apart
 
-    output = _folder(flags)
+    if flags.output is not None:
+        check_output(flags.output)
     with _status():
         report = inspect_apart(
             flags.model,
             root_body=flags.root_body,
             steps=flags.steps,
-            output=None if output is None else str(output),
+            output=None if flags.output is None else str(flags.output.resolve()),
         )
     if flags.json:
-        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        sys.stdout.write(dump_json(report, indent=2))
     else:
         from snowflake.inspection.text import print_report
 
@@ -67,18 +67,6 @@ def main(argv: list[str]) -> int:
     if report["drawing"] is not None:
         print(f"wrote {report['drawing']}", file=sys.stderr)
     return 0 if report["status"] == "graph" else NOT_TRAINABLE
-
-
-def _folder(flags: InspectFlags) -> Path | None:
-    if flags.output is None:
-        return None
-    try:
-        flags.output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--output {flags.output}: cannot be made ({error.strerror or error})") from error
-    if not os.access(flags.output, os.W_OK):
-        raise UserError(f"--output {flags.output}: cannot be written to")
-    return flags.output.resolve()
 
 
 @contextlib.contextmanager

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from agents.errors import UserError, nearest
+from snowflake.config.checks import whole_number
 
 FlagsT = TypeVar("FlagsT")
 
@@ -55,12 +57,32 @@ def _run_tyro(
                 return_unknown_args=True,
                 add_help=add_help,
                 config=(tyro.conf.OmitArgPrefixes,),
+                registry=_registry(),
                 **options,
             )
     except SystemExit as stop:
         if not stop.code:
             raise
         raise _one_line(stop, captured.getvalue(), prog) from None
+
+
+def _registry() -> ConstructorRegistry:
+    """Rules of tyro, and one of ours: a whole number may be written ``1e6``, as in a config."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def whole(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+        if info.type is not int:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="INT",
+            instance_from_str=lambda words: whole_number(words[0]),
+            is_instance=lambda value: type(value) is int,
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    return registry
 
 
 def _one_line(stop: SystemExit, box: str, prog: str) -> UserError:

@@ -44,11 +44,12 @@ class ReportFlags:
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = parse(ReportFlags, argv, "snowflake report")
-    from snowflake.report.files import check_output, read_folders, write_report
+    from snowflake.files import check_output
+    from snowflake.report.files import PAGES, read_folders, write_report
 
-    rows, notes = read_folders(flags.folders)
     output = flags.output or flags.folders[0] / "report"
-    check_output(output)
+    check_output(output, PAGES)
+    rows, notes = read_folders(flags.folders)
     from snowflake.report.build import build
 
     studies = [study for study in dict.fromkeys(row.study for row in rows) if study is not None]

@@ -33,7 +33,7 @@ class SweepFlags:
     system that its nodes share."""
     time_limit: Annotated[float | None, arg(metavar="MINUTES", help_behavior_hint="(default: none)")] = None
     """Stop cleanly after this many minutes, with all running cells saved; the same command goes on later."""
-    only: Annotated[tuple[str, ...], arg(metavar="CELL [CELL ...]", help_behavior_hint="(default: all)")] = ()
+    only: Annotated[tuple[str, ...] | None, arg(metavar="CELL [CELL ...]", help_behavior_hint="(default: all)")] = None
     """Cells to run, by name; --list shows the names."""
     list: bool = False
     """Show the cells and how far they are, and run nothing."""
@@ -43,6 +43,8 @@ class SweepFlags:
             raise UserError(f"--jobs {self.jobs}: must lie between 0 and 1024")
         if self.jobs and self.ray_address is not None:
             raise UserError("--jobs is for this machine alone: leave it out, the cluster's CPUs decide")
+        if self.only is not None and not self.only:
+            raise UserError("--only names no cell: --list shows the names")
         if self.time_limit is not None and not 0 < self.time_limit < 1e6:
             raise UserError(f"--time-limit {self.time_limit:g}: give minutes, above 0")
 
@@ -71,14 +73,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def chosen(cells: tuple[Cell, ...], only: tuple[str, ...]) -> tuple[Cell, ...]:
+def chosen(cells: tuple[Cell, ...], only: tuple[str, ...] | None) -> tuple[Cell, ...]:
     """Return the cells whose names are in ``only``, or all.
 
     Raises:
         UserError: There is no cell of a name.
     """
     names = tuple(cell.name for cell in cells)
-    for name in only:
+    for name in only or ():
         if name not in names:
             raise UserError(f"--only {name}: the study has no such cell: {nearest(name, names)}")
     return tuple(cell for cell in cells if not only or cell.name in only)
@@ -96,7 +98,9 @@ def run(folder: SweepFolder, cells: tuple[Cell, ...], flags: SweepFlags) -> dict
     begin = time.monotonic()
 
     def told(name: str, what: str) -> None:
-        words = {"started": "started", "0": "done", "130": "stopped, saved", "3": "is being run elsewhere"}
+        state = folder.state(name)
+        saved = "stopped, too early to save" if state == "not started" else f"stopped at {state}"
+        words = {"started": "started", "0": "done", "130": saved, "3": "is being run elsewhere"}
         minutes = (time.monotonic() - begin) / 60
         print(f"{minutes:7.1f} min  {name}: {words.get(what, 'failed')}", file=sys.stderr, flush=True)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from tyro.conf import arg
 
 import agents
 from agents.errors import UserError
+from snowflake.body_files import check_names
 from snowflake.cli.parsing import parse, parse_known
 from snowflake.config import TrainConfig, loader
 from snowflake.config.networks import check_networks
@@ -57,18 +60,19 @@ def parse_train(argv: Sequence[str]) -> tuple[TrainConfig, Path]:
     defaults = loader.build(layers, TrainFlags)
     flags = parse(TrainFlags, argv, _PROG, default=defaults)
     config = loader.build([*layers, loader.Layer(loader.difference(flags, defaults))])
-    check_networks(config.policy)
-    check_bodies(config.agents)
+    check_config(config)
     return config, flags.run or default_run_path(config)
 
 
-def check_bodies(names: Sequence[str]) -> None:
-    """Tell an unknown body, or two of one name, before torch is imported."""
-    given: dict[str, str] = {}
-    for name in names:
-        body = agents.load(name).name
-        if given.setdefault(body, name) != name:
-            raise UserError(f"two bodies are called {body!r} ({given[body]} and {name}): rename one of the files")
+def check_config(config: TrainConfig) -> None:
+    """Tell all that can be told before torch is imported, which takes seconds.
+
+    Raises:
+        agents.errors.UserError: A network, component or body is unknown, or they do not go together.
+    """
+    check_networks(config.policy, config.ppo)
+    check_names([agents.load(name) for name in config.agents], config.agents)
+    config.policy.check_bodies(config.agents)
 
 
 def default_run_path(config: TrainConfig) -> Path:
@@ -80,21 +84,39 @@ def default_run_path(config: TrainConfig) -> Path:
 
 def closing_words(run: Run) -> str:
     """What to do with a finished run."""
-    others = ("centipede-8", "centipede-12") if run.features == "paper" else ("ant", "walker2d", "humanoid")
-    trained = {morphology.name for morphology in run.morphologies}
-    targets = " ".join(name for name in others if name not in trained)
     path = shlex.quote(str(run.path))
     lines = [f"run folder: {path}", f"measure:    snowflake evaluate {path}"]
     if run.config.policy.network != "mlp":  # which is bound to its body
-        lines.append(f"transfer:   snowflake transfer {path} --to {targets}")
+        lines.append(f"transfer:   snowflake transfer {path} --to {' '.join(new_bodies(run))}")
     lines.append(f"curves:     tensorboard --logdir {shlex.quote(str(run.path.parent))}")
     return "\n".join(lines)
+
+
+def new_bodies(run: Run) -> tuple[str, str]:
+    """Names of two bodies that the policy of a run can play and was never trained on."""
+    known = {*run.earlier_bodies, *(morphology.name for morphology in run.morphologies)}
+    first = ("centipede-8", "centipede-12") if run.features == "paper" else ("ant", "walker2d", "humanoid", "hopper")
+    more = (f"centipede-{legs}" for legs in itertools.count(4, 2))
+    names = (name for name in itertools.chain(first, (n for n in more if n not in first)) if name not in known)
+    return next(names), next(names)
+
+
+def batch_note(config: TrainConfig) -> str | None:
+    """One line where minibatches do not divide a rollout; None where they do, or rollouts have no fixed length."""
+    size, total = config.ppo.batch_size, config.ppo.n_steps * config.env.n_envs
+    if total % size == 0 or config.ppo.collection != "fixed":
+        return None
+    rollout = f"n_steps x n_envs = {config.ppo.n_steps} x {config.env.n_envs} = {total}"
+    rest = f"the last minibatch of each epoch has {total % size} transitions"
+    return f"note: --batch-size {size} does not divide {rollout}: {rest}"
 
 
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     config, run_path = parse_train(argv)
     Run.check_free(run_path)
+    if note := batch_note(config):
+        print(note, file=sys.stderr)
     from snowflake.ppo.train import train  # here, since it takes torch seconds to load
 
     print(closing_words(train(config, run_path, command=["snowflake", "train", *argv])))

@@ -48,6 +48,9 @@ class TransferFlags(EvaluationFlags):
         super().__post_init__()
         if not self.runs:
             raise UserError("RUN is missing: name the folder of a run, or pretrained:NAME")
+        places = [path if path.startswith("pretrained:") else str(Path(path).resolve()) for path in self.runs]
+        if twice := [path for path, place in zip(self.runs, places, strict=True) if places.count(place) > 1]:
+            raise UserError(f"{' and '.join(dict.fromkeys(twice))}: the same run twice, name it once")
         if not self.to and len(self.runs) == 1:
             raise UserError("--to is missing: name bodies, for example --to centipede-8 centipede-12")
         if not 0 <= self.sibling_orders <= 10_000:
@@ -58,10 +61,19 @@ def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = parse(TransferFlags, argv, "snowflake transfer")
     from snowflake.evaluation.choice import choose_bodies
+    from snowflake.evaluation.files import files_of, output_folder
+    from snowflake.evaluation.fit import check_fit, check_some_fit
+    from snowflake.files import check_output
 
-    runs = [find_run(path, flags) for path in dict.fromkeys(flags.runs)]
+    runs = [find_run(path, flags) for path in flags.runs]
     references = tuple(find_run(path, EvaluationFlags()) for path in dict.fromkeys(flags.reference))
     bodies = choose_bodies((*runs, *references), flags.to)
+    if len(runs) > 1:
+        check_some_fit(runs, bodies, mlp_transfer=flags.mlp_transfer)
+        check_output(flags.output or MATRIX_FOLDER, files_of("matrix"))
+    else:
+        check_fit(runs[0], bodies, mlp_transfer=flags.mlp_transfer)
+        check_output(output_folder(runs[0].path, flags.output)[0], files_of("transfer"))
     set_threads(runs[0], flags)
     from snowflake.evaluation.extras import Extras
 
@@ -83,7 +95,8 @@ def main(argv: list[str]) -> int:
 
 
 def _matrix(runs: Sequence[Run], bodies: Sequence[Morphology], flags: TransferFlags, options: dict[str, Any]) -> int:
-    from snowflake.evaluation.matrix import matrix_json, transfer_matrix, write_matrix
+    from snowflake.evaluation.matrix import transfer_matrix
+    from snowflake.evaluation.matrix_files import matrix_json, write_matrix
     from snowflake.evaluation.matrix_tables import print_matrix
 
     with progress() as told:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from snowflake.run import Run
 
 _SECONDS = 10.0
-_LONGEST = 100  # letters of a file's name
+_LONGEST = 100  # bytes of a file's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class WatchFlags:
     """Seed of the start state and of sampled actions."""
 
     def __post_init__(self) -> None:
-        if self.checkpoint not in (None, "best", "last") and not str(self.checkpoint).isdigit():
+        if self.checkpoint not in (None, "best", "last") and not str(self.checkpoint).isdecimal():
             raise UserError(f"--checkpoint {self.checkpoint}: write best, last or a number of steps")
         if self.deterministic and self.stochastic:
             raise UserError("--deterministic and --stochastic exclude each other: give one of them")
@@ -80,7 +80,7 @@ class VideoFlags(WatchFlags):
         if self.steps is not None and not 1 <= self.steps <= 1_000_000:
             raise UserError(f"--steps {self.steps}: must lie between 1 and 1000000")
         if self.seconds is not None and not 0 < self.seconds <= 36_000:
-            raise UserError(f"--seconds {self.seconds:g}: must lie between 0 and 36000")
+            raise UserError(f"--seconds {self.seconds:g}: must lie above 0 and at most 36000")
         for flag, value in (("width", self.width), ("height", self.height)):
             if not 16 <= value <= 4096 or value % 2:
                 raise UserError(f"--{flag} {value}: must be even and lie between 16 and 4096")
@@ -89,8 +89,13 @@ class VideoFlags(WatchFlags):
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = parse(VideoFlags, argv, "snowflake video")
+    from snowflake.evaluation.fit import check_fit
+    from snowflake.files import check_output
+
     run, bodies = open_watched(flags)
     path = video_path(flags, run.path, [body.name for body in bodies])
+    check_fit(run, bodies)
+    check_output(path.parent, (path.name,))
     from snowflake.rendering import find_backend, wanted_backend
 
     backend = find_backend()
@@ -122,21 +127,21 @@ def open_watched(flags: WatchFlags) -> tuple[Run, tuple[Morphology, ...]]:
 
 
 def _film_one(flags: VideoFlags, players: Sequence[Player], path: Path) -> None:
-    from snowflake.cli.evaluate import progress
+    from snowflake.cli.evaluate import status
     from snowflake.evaluation.video import record
 
     (player,) = players
     name, size = player.env.morphology.name, (flags.width, flags.height)
     steps = flags.steps or max(1, round((flags.seconds or _SECONDS) / player.env.dt))
-    with progress() as shown:
-        told = None if shown is None else partial(_tell, shown, name, "steps")
+    with status() as say:
+        told = partial(_tell, say, f"filming {name}, step")
         video = record(player.env, player.controller, path, steps=steps, seed=flags.seed, size=size, told=told)
     length = f"{video.steps} steps, {video.frames} frames at {video.fps:.4g}/s"
     print(f"{path}: {name}, {'zero-shot, ' if player.zero_shot else ''}{length}, {_ended(video.episodes)}")
 
 
 def _film_grid(flags: VideoFlags, players: Sequence[Player], path: Path) -> None:
-    from snowflake.cli.evaluate import progress
+    from snowflake.cli.evaluate import status
     from snowflake.evaluation.grid import Cell, record_grid
 
     names = [player.env.morphology.name + (" (zero-shot)" if player.zero_shot else "") for player in players]
@@ -144,8 +149,8 @@ def _film_grid(flags: VideoFlags, players: Sequence[Player], path: Path) -> None
     seconds, size = flags.seconds or _SECONDS, (flags.width, flags.height)
     if flags.steps is not None:
         seconds = flags.steps * players[0].env.dt
-    with progress() as shown:
-        told = None if shown is None else partial(_tell, shown, path.name, "frames")
+    with status() as say:
+        told = partial(_tell, say, f"filming {path.name}, frame")
         video = record_grid(cells, path, seconds=seconds, seed=flags.seed, size=size, told=told)
     print(f"{path}: {len(cells)} bodies, {video.frames} frames at {video.fps:.4g}/s")
     for name, steps, returns in zip(names, video.steps, video.returns, strict=True):
@@ -156,8 +161,8 @@ def _ended(episodes: int) -> str:
     return f"{episodes} episode{'' if episodes == 1 else 's'} ended"
 
 
-def _tell(shown: Callable[[str, str, int, int], None], name: str, what: str, done: int, total: int) -> None:
-    shown(name, f"filming {total} {what}", done, 0)
+def _tell(say: Callable[[str], None], what: str, done: int, total: int) -> None:
+    say(f"{what} {done} of {total}")
 
 
 def video_path(flags: VideoFlags, run: Path, names: Sequence[str]) -> Path:
@@ -176,5 +181,5 @@ def video_path(flags: VideoFlags, run: Path, names: Sequence[str]) -> Path:
     folder = output if output is not None else run / "videos"
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder}: is a file, name a folder")
-    stem = re.sub(r"[^A-Za-z0-9_.+-]+", "_", "+".join(names))
-    return folder / f"{stem[:_LONGEST]}.mp4"
+    stem = re.sub(r"[^\w.+-]+", "_", "+".join(names))
+    return folder / f"{stem.encode()[:_LONGEST].decode(errors='ignore')}.mp4"

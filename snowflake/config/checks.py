@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 from agents.errors import UserError, nearest
+
+EXPONENT_FORM = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d{1,4}")
+"""Numbers with a power of ten, as ``3e-4``, which YAML 1.1 takes for text where the dot is missing."""
+
+
+def whole_number(text: str) -> int:
+    """Return the whole number that a text spells, exactly: ``"1000"``, ``"1e6"``, ``"2.5e3"``.
+
+    Raises:
+        ValueError: It spells none, as ``"1.5"`` and ``"1e-1"``; the message is Python's of ``int``.
+    """
+    if EXPONENT_FORM.fullmatch(text):
+        number = Decimal(text)
+        if number.is_zero() or (number.adjusted() < 19 and number == number.to_integral_value()):
+            return int(number)
+    return int(text)
 
 
 def check_range(section: str, key: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:

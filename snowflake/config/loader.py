@@ -5,6 +5,7 @@ Precedence: dataclass defaults < ``configs/methods/<method>.yaml`` < run YAMLs, 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import types
@@ -20,11 +21,11 @@ import yaml
 
 from agents.errors import UserError, nearest
 from snowflake.config.body_sets import expand_sets
+from snowflake.config.checks import EXPONENT_FORM, whole_number
 from snowflake.config.files import find_config, method_path, read_yaml
 from snowflake.config.train import TrainConfig
 
 ConfigT = TypeVar("ConfigT")
-_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 _KIND = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
 
 
@@ -232,8 +233,8 @@ def _plain(value: Any) -> Any:
 def convert(value: Any, hint: Any) -> Any:
     """Return ``value`` as the annotated type ``hint``.
 
-    An ``int`` serves as ``float``, a list as a tuple, and ``"3e-4"``, which YAML 1.1 reads as text, as a ``float``;
-    a ``bool`` is no number.
+    An ``int`` serves as ``float``, a whole ``float`` as ``int``, a list as a tuple, and ``"3e-4"`` and ``"1e6"``, which
+    YAML 1.1 reads as text, as the number that they spell; a ``bool`` is no number.
 
     Args:
         value: As the YAML loader or a Python caller gave it.
@@ -262,14 +263,17 @@ def convert(value: Any, hint: Any) -> Any:
             return float(value)
         except OverflowError:
             raise UserError("is too large for a number") from None
-    number = float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+    number = value
+    if isinstance(value, str) and EXPONENT_FORM.fullmatch(value):
+        if hint is int:
+            with contextlib.suppress(ValueError):
+                return whole_number(value)
+        number = float(value)
     if hint is float and type(number) is float:
         return number
-    advice = ""
-    if hint is int and type(number) is float and number.is_integer() and abs(number) < 1e15:
-        advice = f": write {int(number)}"
-    elif hint is str and _is_scalar(value):
-        advice = ": put it in quotes"
+    if hint is int and type(value) is float and value.is_integer() and abs(value) < 1e15:
+        return int(value)  # as YAML reads 1.0e+6
+    advice = ": put it in quotes" if hint is str and _is_scalar(value) else ""
     raise UserError(f"wants {_KIND[hint]}, has {_spell(value)}{advice}")
 
 

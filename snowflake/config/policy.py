@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -61,6 +62,24 @@ class PolicyConfig:
         check_choice("policy", "kernels", self.kernels, ("fused", "reference"))
         check_choice("policy", "init", self.init, ("independent", "shared_seed"))
         check_choice("policy", "actuator_wiring", self.actuator_wiring, ("correct", "official"))
+
+    def check_bodies(self, names: Sequence[str]) -> None:
+        """Require that the networks can serve these bodies together.
+
+        Raises:
+            UserError: There are several, and one of the networks serves one only.
+        """
+        if len(names) < 2:
+            return
+        these = f"serves one body, not {', '.join(names)}"
+        if self.network == "mlp":
+            raise UserError(
+                f"policy.network = 'mlp' {these}: choose --method nervenet or snowflake, or train one run each"
+            )
+        if self.network == "nervenet" and self.log_std == "per_actuator":
+            raise UserError(f"policy.log_std = 'per_actuator' {these}: choose --log-std per_class")
+        if self.critic == "flat":
+            raise UserError(f"policy.critic = 'flat' {these}: choose --critic graph, or auto")
 
     def _check_message_layer(self) -> None:
         """Refuse settings that would have no effect."""

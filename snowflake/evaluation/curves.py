@@ -29,6 +29,24 @@ class Curve:
     values: np.ndarray
 
 
+def damaged_event_files(folder: Path) -> list[Path]:
+    """Event files below ``folder`` that hold bytes after their last whole record: cut off, corrupt, or being written.
+
+    :func:`read_curves` reads the records before.
+    """
+    files = sorted(path for path in folder.rglob(EVENT_FILES) if path.is_file())
+    if not files:
+        return []
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+
+    frame = 16  # bytes around a record: its length and two checksums
+    return [
+        path
+        for path in files
+        if sum(len(record) + frame for record in RawEventFileLoader(str(path)).Load()) < path.stat().st_size
+    ]
+
+
 def read_curves(folder: Path, tags: tuple[str, ...] | None = (TRAINING_RETURN, EVALUATION_RETURN)) -> dict[str, Curve]:
     """Read scalars from every event file below ``folder``.
 

@@ -126,7 +126,7 @@ def _episodes(axes: Axes, result: Result) -> None:
 
 
 def _bodies_axis(axes: Axes, result: Result) -> None:
-    names = [body.morphology + ("\n(zero-shot)" if body.zero_shot else "") for body in result.bodies]
+    names = [body.morphology + (f"\n({body.acquaintance})" if body.acquaintance else "") for body in result.bodies]
     axes.set_xticks(range(len(names)), names)
     axes.set_xlim(-0.55, len(names) - 0.45)
     axes.set_ylabel("return per episode")

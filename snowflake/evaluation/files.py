@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from agents.errors import UserError
 from snowflake.evaluation.results import DETERMINISTIC, Result
-from snowflake.files import write_atomic
+from snowflake.files import dump_json, write_atomic
 
 CSV_COLUMNS = (
     "morphology",
@@ -37,20 +34,7 @@ CSV_COLUMNS = (
 
 def to_json(result: Result) -> str:
     """The result as strict JSON (NaN becomes null)."""
-    return strict_json(result.to_dict())
-
-
-def strict_json(value: Any) -> str:
-    """Strict JSON of nested plain data (NaN becomes null)."""
-    return json.dumps(_finite(value), indent=1, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return dump_json(result.to_dict())
 
 
 def to_csv(result: Result) -> str:
@@ -68,6 +52,11 @@ def to_csv(result: Result) -> str:
                 figures.append("" if outside != outside else outside)
                 writer.writerow([body.morphology, body.zero_shot, way, way in DETERMINISTIC, i, seed, *figures])
     return out.getvalue()
+
+
+def files_of(kind: str) -> tuple[str, ...]:
+    """Names of the files of every result of a kind."""
+    return f"{kind}.json", f"{kind}.csv", f"{kind}.png"
 
 
 def write(result: Result, folder: Path, figure: bytes) -> tuple[Path, ...]:

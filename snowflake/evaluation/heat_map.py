@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from snowflake.evaluation.figures import NAMES, new_figure
-from snowflake.evaluation.matrix import BOUND, Matrix
+from snowflake.evaluation.matrix import Matrix
 from snowflake.evaluation.results import POLICIES, BodyResult
 from snowflake.evaluation.statistics import summarize
 from snowflake.evaluation.tables import number
@@ -65,7 +66,7 @@ def _panel(axes: Axes, matrix: Matrix, title: str, value: Callable[[BodyResult],
         for c, name in enumerate(matrix.columns):
             body = row.cell(name)
             if body is None:
-                texts[r, c] = BOUND.replace(" to ", "\nto ")
+                texts[r, c] = "\n".join(textwrap.wrap(row.refused[name].word, 12))
                 axes.add_patch(Rectangle((c - 0.5, r - 0.5), 1, 1, facecolor="#eeeeee", edgecolor="white", hatch="//"))
                 continue
             values[r, c], texts[r, c] = value(body)
@@ -77,6 +78,7 @@ def _panel(axes: Axes, matrix: Matrix, title: str, value: Callable[[BodyResult],
         level = float(norm(values[r, c])) if math.isfinite(values[r, c]) else 1.0
         axes.text(c, r, text, ha="center", va="center", fontsize=7, color="white" if level < 0.6 else "black")
     axes.set_xticks(range(len(matrix.columns)), matrix.columns, rotation=30, ha="right", fontsize=8)
-    axes.set_yticks(range(len(matrix.rows)), matrix.labels(), fontsize=8)
+    names = [f"{label}\n({row.method})" for label, row in zip(matrix.labels(), matrix.rows, strict=True)]
+    axes.set_yticks(range(len(matrix.rows)), names, fontsize=8)
     axes.set_title(title, fontsize=9)
     axes.spines[:].set_visible(False)

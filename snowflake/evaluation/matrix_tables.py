@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from snowflake.evaluation.matrix import BOUND, Matrix
+from snowflake.evaluation.fit import BOUND, MISFIT
+from snowflake.evaluation.matrix import Matrix
 from snowflake.evaluation.results import BASELINES, LABELS, POLICIES, RULE, BodyResult
 from snowflake.evaluation.score import FORMULA
 from snowflake.evaluation.statistics import summarize
@@ -32,7 +33,7 @@ def print_matrix(matrix: Matrix, console: Console | None = None) -> None:
     )
     for label, row in zip(matrix.labels(), matrix.rows, strict=True):
         steps = f"{row.result.trained_steps:,} steps on {', '.join(row.trained_on)}"
-        console.print(Text(f"  {label}: {row.result.run}, {row.network}, checkpoint {row.result.checkpoint}, {steps}"))
+        console.print(Text(f"  {label}: {row.result.run}, {row.method}, checkpoint {row.result.checkpoint}, {steps}"))
     for title, show, way in _figures(matrix):
         console.print()
         console.print(Text(title, style="bold cyan"))
@@ -47,8 +48,11 @@ def print_matrix(matrix: Matrix, console: Console | None = None) -> None:
         lines.append(FORMULA)
     if any(body.siblings for row in matrix.rows for body in row.result.bodies):
         lines.append(SIBLINGS)
-    if any(row.bound for row in matrix.rows):
+    words = {why.word for row in matrix.rows for why in row.refused.values()}
+    if BOUND in words:
         lines.append(f"{BOUND}: a flat policy has no input for another body; --mlp-transfer maps it.")
+    if MISFIT in words:
+        lines.append(f"{MISFIT}: the body has not the feature set or the node classes that the policy was trained on.")
     for line in (*lines, RULE, *matrix.notes):
         console.print(Text(line, style="dim"))
 
@@ -99,16 +103,16 @@ def _block(matrix: Matrix, columns: tuple[str, ...], show: Shown) -> Table:
         cells = []
         for name in columns:
             body = row.cell(name)
-            cells.append(BOUND if body is None else show(body) + ("" if body.zero_shot else "*"))
+            cells.append(row.refused[name].word if body is None else show(body) + ("" if body.zero_shot else "*"))
         table.add_row(label, *cells)
     return table
 
 
 def _add_yardsticks(table: Table, matrix: Matrix, columns: tuple[str, ...], way: str) -> None:
     """Add rows for zero action, random play and the experts, of the first run that plays a body."""
-    found = [next(body for row in matrix.rows if (body := row.cell(name)) is not None) for name in columns]
+    found = [next((body for row in matrix.rows if (body := row.cell(name)) is not None), None) for name in columns]
     for baseline in BASELINES:
-        table.add_row(Text(LABELS[baseline], style="dim"), *(_mean(body, baseline) for body in found))
+        table.add_row(Text(LABELS[baseline], style="dim"), *("-" if b is None else _mean(b, baseline) for b in found))
     if matrix.has_scores:
-        experts = [body.expert and number(float(body.expert.returns[way].mean())) for body in found]
+        experts = [body and body.expert and number(float(body.expert.returns[way].mean())) for body in found]
         table.add_row(Text("expert", style="dim"), *(text or "-" for text in experts))

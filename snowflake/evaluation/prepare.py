@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from agents import Morphology, model_hash
 from snowflake.evaluation.extras import Extras, default_checkpoint, measure_expert, settings_of, who
 from snowflake.evaluation.files import is_packaged
+from snowflake.evaluation.fit import Refusal, refusal
 from snowflake.evaluation.measure import Settings, Told, measure_body, measure_siblings
 from snowflake.evaluation.provenance import provenance
 from snowflake.evaluation.results import BodyResult, Result
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from snowflake.policy import GraphActorCriticPolicy
 
 CRITIC_NOTE = "Zero-shot: the actor's weights and statistics as trained; the critic stays behind, acting needs none."
+EARLIER_NOTE = (
+    "Not new to the actor: {}. It was trained there before it was finetuned (finetune.json names the bodies)."
+)
 MLP_NOTE = (
     "Flat policy on another body: columns and outputs matched by node class and rank (--mlp-transfer); new inputs have "
     "weight 0, new actuators the mean action 0."
@@ -51,7 +55,7 @@ class Prepared:
         checkpoint: Which checkpoint.
         policy: Its policy.
         seats: The bodies that it plays on.
-        bound: Bodies that it cannot play on, being a flat policy of another.
+        refused: Why it cannot play others, by name of the body.
         extras: Options.
     """
 
@@ -59,7 +63,7 @@ class Prepared:
     checkpoint: str
     policy: GraphActorCriticPolicy
     seats: tuple[Seat, ...]
-    bound: tuple[Morphology, ...]
+    refused: dict[str, Refusal]
     extras: Extras
 
     @property
@@ -77,23 +81,23 @@ def prepare(run: Run, checkpoint: str | int | None, bodies: Sequence[Morphology]
     """Load a checkpoint and put it on bodies; a misfit must not cost the minutes of the bodies before it.
 
     Raises:
-        UserError: No such checkpoint, or a graph policy does not fit a body.
+        UserError: No such checkpoint, or a body has the name of one of the run's own and is another model.
     """
     which = default_checkpoint(run) if checkpoint is None else str(checkpoint)
+    found = {body.name: refusal(run, body, mlp_transfer=extras.mlp_transfer) for body in bodies}
+    refused = {name: why for name, why in found.items() if why is not None}
     policy = run.load_policy(which)
-    flat = run.config.policy.network == "mlp"
     seats: list[Seat] = []
-    bound: list[Morphology] = []
     for body in bodies:
+        if body.name in refused:
+            continue
         k = run.own_index(body)
         if k is not None:
             seats.append(Seat(run.morphologies[k], policy, k, False))
-        elif flat and not extras.mlp_transfer:
-            bound.append(body)
         else:
             moved = policy.for_bodies([run.graph_of(body)], mlp_transfer=extras.mlp_transfer)
             seats.append(Seat(body, moved, 0, True))
-    return Prepared(run, which, policy, tuple(seats), tuple(bound), extras)
+    return Prepared(run, which, policy, tuple(seats), refused, extras)
 
 
 def base_settings(episodes: int, seed: int, num_threads: int, told: Told | None) -> Settings:
@@ -127,6 +131,8 @@ def measure(
     for seat in prepared.seats:
         player = (seat.policy, seat.body, seat.morphology, settings)
         found = measure_body(*player, zero_shot=seat.zero_shot, who=who(run, prepared.checkpoint))
+        if seat.zero_shot and seat.morphology.name in run.earlier_bodies:
+            found = dataclasses.replace(found, trained_earlier=True)
         references = (experts or {}).get(model_hash(seat.morphology.compile()))
         if references:
             found = dataclasses.replace(found, expert=measure_expert(references, settings))
@@ -141,6 +147,7 @@ def measure(
         results.append(found)
     zero_shot = any(r.zero_shot for r in results)
     mapped = zero_shot and run.config.policy.network == "mlp"
+    earlier = ", ".join(r.morphology for r in results if r.trained_earlier)
     return Result(
         kind=kind,
         run=prepared.name,
@@ -151,5 +158,7 @@ def measure(
         max_episode_steps=settings.max_episode_steps,
         bodies=tuple(results),
         provenance=provenance(command, settings.num_threads, str(prepared.policy.device)),
-        notes=(CRITIC_NOTE,) * (zero_shot and not mapped) + (MLP_NOTE,) * mapped,
+        notes=(CRITIC_NOTE,) * (zero_shot and not mapped)
+        + (MLP_NOTE,) * mapped
+        + (EARLIER_NOTE.format(earlier),) * bool(earlier),
     )

@@ -10,8 +10,9 @@ from snowflake.evaluation.curves import read_curves
 from snowflake.evaluation.extras import Extras, match_references
 from snowflake.evaluation.figures import evaluation_figure, render, transfer_figure
 from snowflake.evaluation.files import output_folder, to_csv, to_json, write_files
+from snowflake.evaluation.fit import check_fit
 from snowflake.evaluation.measure import Told
-from snowflake.evaluation.prepare import Prepared, base_settings, measure, prepare
+from snowflake.evaluation.prepare import base_settings, measure, prepare
 from snowflake.evaluation.results import Result
 from snowflake.evaluation.robustness import robustness_figure
 from snowflake.run import Run
@@ -51,7 +52,8 @@ def evaluate_run(
     """
     bodies = run.morphologies if agents is None else tuple(agents)
     settings = base_settings(episodes, seed, num_threads, told)
-    return measure("evaluation", _all_fit(prepare(run, checkpoint, bodies, Extras())), settings, command)
+    check_fit(run, bodies)
+    return measure("evaluation", prepare(run, checkpoint, bodies, Extras()), settings, command)
 
 
 def transfer_run(
@@ -89,13 +91,8 @@ def transfer_run(
     extras, bodies = extras or Extras(), (*run.morphologies, *others)
     experts = match_references(extras.references, bodies)
     settings = base_settings(episodes, seed, num_threads, told)
-    return measure("transfer", _all_fit(prepare(run, checkpoint, bodies, extras)), settings, command, experts)
-
-
-def _all_fit(prepared: Prepared) -> Prepared:
-    if prepared.bound:
-        prepared.policy.for_bodies([prepared.run.graph_of(prepared.bound[0])])  # raises, with the reason
-    return prepared
+    check_fit(run, bodies, mlp_transfer=extras.mlp_transfer)
+    return measure("transfer", prepare(run, checkpoint, bodies, extras), settings, command, experts)
 
 
 def write_result(result: Result, run: Run, output: Path | None = None) -> tuple[tuple[Path, ...], str | None]:

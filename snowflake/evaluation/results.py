@@ -42,6 +42,7 @@ class BodyResult:
         outside: Share of the observations outside the range of training, by way to act of the policy.
         expert: What policies trained on this body reach, where such were given.
         siblings: The policy under other orders of siblings, where asked for.
+        trained_earlier: The run was not trained on it, but the actor was, before it was finetuned.
     """
 
     morphology: str
@@ -52,6 +53,12 @@ class BodyResult:
     outside: dict[str, RangeShare] = field(default_factory=dict)
     expert: Expert | None = None
     siblings: SiblingOrders | None = None
+    trained_earlier: bool = False
+
+    @property
+    def acquaintance(self) -> str:
+        """What a label says of the policy and the body: nothing where the run was trained on it."""
+        return "trained on earlier" if self.trained_earlier else "zero-shot" if self.zero_shot else ""
 
     def difference(self, policy: str, baseline: str) -> PairedDifference:
         """Paired difference of the return, ``policy`` minus ``baseline``, over the shared start states."""
@@ -93,6 +100,7 @@ class BodyResult:
         return {
             "morphology": self.morphology,
             "zero_shot": self.zero_shot,
+            **({"trained_earlier": True} if self.trained_earlier else {}),
             "model_hash": self.model_hash,
             "mass_kg": self.mass,
             "policies": ways,

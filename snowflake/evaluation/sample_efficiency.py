@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,12 @@ import numpy as np
 
 import agents
 from agents.errors import UserError
+from snowflake.body_files import ADVICE
 from snowflake.config import TrainConfig
 from snowflake.evaluation.curves import Curve
 from snowflake.files import dump_json, write_atomic
-from snowflake.run import Run
+from snowflake.json_files import Entry, parse_entry, read_entry
+from snowflake.run import FINETUNE_FILE, Run
 
 FRACTIONS = (0.25, 0.5, 0.75, 0.9)
 """Returns to reach by default, as fractions of the best evaluation of the run from scratch."""
@@ -52,12 +53,12 @@ def read_evaluations(run: Run) -> dict[str, Curve]:
     lines = [line for line in _read(file).splitlines(keepends=True) if line.endswith("\n")]  # a kill may cut the last
     rows: list[tuple[int, dict[str, float]]] = []
     for number, line in enumerate(lines, 1):
-        try:
-            entry = json.loads(line)
-            bodies = {name: float(np.mean(body["returns"])) for name, body in entry["bodies"].items()}
-            rows.append((int(entry["step"]), {MEAN: float(np.mean(list(bodies.values()))), **bodies}))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise UserError(f"{file}:{number} is damaged: delete that line") from None
+        entry = parse_entry(line, file.with_name(f"{file.name}:{number}"), "delete that line")
+        bodies = {name: _mean_return(body) for name, body in entry["bodies"].entries().items()}
+        step = entry["step"].count()
+        if not bodies or (rows and step < rows[-1][0]):
+            raise entry.error("it has no body" if not bodies else f"step {step} does not follow step {rows[-1][0]}")
+        rows.append((step, {MEAN: float(np.mean(list(bodies.values()))), **bodies}))
     names = [morphology.name for morphology in run.morphologies]
     if not rows or any(name not in bodies for _, bodies in rows for name in names):
         raise UserError(f"{file} holds no evaluation of {', '.join(names)}: train with --eval-freq above 0")
@@ -66,13 +67,33 @@ def read_evaluations(run: Run) -> dict[str, Curve]:
     return {name: Curve(steps, np.array([bodies[name] for _, bodies in rows])) for name in wanted}
 
 
+def _mean_return(body: Entry) -> float:
+    returns = body["returns"]
+    values = returns.numbers()
+    if not len(values):
+        raise returns.error(f"{returns.where!r} is empty")
+    return float(values.mean())
+
+
 def _read(file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+    except ValueError:
+        raise UserError(f"{file} cannot be read: it is no text; delete it and train again") from None
+
+
+def _source(run: Run) -> dict[str, Any]:
+    """Where the actor of a finetuned run came from; empty for a run from scratch."""
+    file = run.path / FINETUNE_FILE
+    source = read_entry(file, ADVICE).get("source") if file.exists() else None
+    if source is None or source.is_null:
+        return {}
+    source["step"].count()
+    return source.object()
 
 
 def open_reference(
@@ -87,9 +108,11 @@ def open_reference(
         returns: returns to reach, if given.
 
     Raises:
-        UserError: other bodies, another task or length of episodes, no evaluation, or a best return of 0 or less,
-            of which fractions mean nothing.
+        UserError: a return that is not finite, other bodies, another task or length of episodes, no evaluation, or a
+            best return of 0 or less, of which fractions mean nothing.
     """
+    if wrong := [value for value in returns if not np.isfinite(value)]:
+        raise UserError(f"--returns {wrong[0]}: give finite numbers")
     scratch = Run.open(path)
     bodies = [{m.name: agents.model_hash(m.compile()) for m in group} for group in (morphologies, scratch.morphologies)]
     if bodies[0] != bodies[1]:
@@ -122,7 +145,7 @@ def compare(run: Run, scratch: Run, returns: Sequence[float] = ()) -> dict[str, 
         What ``sample_efficiency.json`` holds.
     """
     ours, theirs = read_evaluations(run), read_evaluations(scratch)
-    source = json.loads(_read(run.path / "finetune.json") or "{}").get("source") or {}
+    source = _source(run)
     return {
         "format": 1,
         "finetuned": str(run.path),

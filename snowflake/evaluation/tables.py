@@ -82,7 +82,7 @@ def _print_table(console: Console, columns: tuple[tuple[str, int], ...], rows: d
 
 
 def _name(body: BodyResult) -> str:
-    return body.morphology + (", zero-shot" if body.zero_shot else "")
+    return body.morphology + (f", {body.acquaintance}" if body.acquaintance else "")
 
 
 def episode_rows(body: BodyResult) -> list[list[str]]:

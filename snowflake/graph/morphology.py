@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agents.errors import UserError
+
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
@@ -190,9 +192,27 @@ class MorphologyGraph:
             joint[self.shared_act[0] - 1, JOINT_SLOTS.index("act")] = True
         return self.root_columns != MISSING, joint
 
+    def check_compatible(self, target: MorphologyGraph) -> None:
+        """Require that an actor of this body fits ``target``: same feature set, node vocabulary and feature widths.
+
+        Raises:
+            UserError: it does not.
+        """
+        if self.feature_set != target.feature_set or self.vocabulary != target.vocabulary:
+            raise UserError(
+                f"a policy of {self.name!r} has node types {', '.join(self.vocabulary)}; body {target.name!r} has "
+                f"{', '.join(target.vocabulary)}: choose a body of the same family, or train with --features general"
+            )
+        widths = [(len(g.root_columns), g.joint_columns.shape[1]) for g in (self, target)]
+        if widths[0] != widths[1]:
+            raise UserError(
+                f"a policy of {self.name!r} reads {widths[0][0]} root and {widths[0][1]} joint features; body "
+                f"{target.name!r} has {widths[1][0]} and {widths[1][1]}: choose a body of the same family"
+            )
+
     def to_json(self) -> str:
         """Return the graph as a JSON object, all that `from_json` needs."""
-        return json.dumps({key: _to_plain(value) for key, value in vars(self).items()})
+        return json.dumps({key: _to_plain(value) for key, value in vars(self).items()}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> MorphologyGraph:

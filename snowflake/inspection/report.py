@@ -70,6 +70,7 @@ def inspect(
     report["drawing"] = None
     if output is not None and env is not None and graph is not None:
         drawing = output / f"{label}.png"
+        output.mkdir(parents=True, exist_ok=True)
         report["drawing"] = str(drawing)
         if note := write_drawing(drawing, env.model, report, robot, with_rendering=rendering):
             findings.append(note)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.errors import UserError
+from snowflake.files import dump_json
 
 TIMEOUT = 300.0
 """Seconds after which a report is given up."""
@@ -33,7 +34,7 @@ def inspect_apart(name: str, **arguments: Any) -> dict[str, Any]:
     timeout = float(arguments.pop("timeout", TIMEOUT))
     with tempfile.TemporaryDirectory(prefix="snowflake-") as folder:
         answer = Path(folder) / "answer.json"
-        request = json.dumps({"name": name, "answer": str(answer), **arguments})
+        request = dump_json({"name": name, "answer": str(answer), **arguments})
         search = os.pathsep.join(path for path in sys.path if path)
         environment = os.environ | {"PYTHONPATH": search, "MPLCONFIGDIR": os.environ.get("MPLCONFIGDIR", folder)}
         command = [sys.executable, "-P", "-m", "snowflake.inspection.worker"]
@@ -84,7 +85,7 @@ def main() -> int:
     except UserError as error:
         found, code = {"error": str(error)}, _REFUSED
     unfinished = answer.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(found), encoding="utf-8")
+    unfinished.write_text(dump_json(found), encoding="utf-8")
     unfinished.rename(answer)
     return code
 

@@ -20,7 +20,6 @@ from envs.physics import available_cores
 from snowflake.config import TrainConfig
 from snowflake.freezing import rows as component_rows
 from snowflake.graph import MorphologyGraph
-from snowflake.numerics import MatmulPrecision
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.ppo.buffer import ReturnScaler, RolloutBuffer
 from snowflake.ppo.critic_warmup import update_critic
@@ -29,6 +28,7 @@ from snowflake.ppo.episodes import EpisodeBuffer, collect_episodes
 from snowflake.ppo.update import PPOUpdate, UpdateSettings, decayed_parameters, set_component_rates
 from snowflake.ppo.vec_env import LocomotionVecEnv
 from snowflake.ppo.workers import Workers
+from snowflake.precision import MatmulPrecision
 
 
 class SnowflakePPO(PPO):
@@ -53,7 +53,7 @@ class SnowflakePPO(PPO):
         mlp_update: ``"official"`` lets a flat actor descend its objective, as the official code does.
         diagnostics_every: updates between measurements of :mod:`snowflake.ppo.diagnostics`; 0 = off.
         update_threads: threads that share an update on the CPU; 0 = as many as torch's. No result depends on it.
-        precision: of matrix products on the CPU, see :mod:`snowflake.numerics`; the caller has checked it.
+        precision: of matrix products on the CPU, see :mod:`snowflake.precision`; the caller has checked it.
         **kwargs: SB3's, see :class:`stable_baselines3.PPO`.
     """
 

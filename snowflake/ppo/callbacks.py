@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from snowflake.evaluation.controllers import policy_controller
 from snowflake.evaluation.rollout import evaluate
+from snowflake.files import dump_json
 from snowflake.freezing import FrozenBytes, table
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.run import Run
@@ -113,7 +113,7 @@ class RunCallback(BaseCallback):
         model.logger.dump(step=model.num_timesteps)
         line = {"step": model.num_timesteps, "mean_reward": mean, "deterministic": True, "bodies": results}
         with (self.run.path / "evaluations.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(dump_json(line, indent=None))
         model.milestones["evaluation"] = model.num_timesteps
         if mean > model.milestones.get("best_return", float("-inf")):
             model.milestones |= {"best_return": mean, "best_step": model.num_timesteps}

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import agents
 from agents.errors import UserError, nearest
+from snowflake.body_files import check_names
 from snowflake.config import TrainConfig
 from snowflake.config.body_sets import expand_sets
 from snowflake.config.checks import check_range
 from snowflake.config.task import TaskOptions
+from snowflake.evaluation.choice import own_body
 from snowflake.files import read_tensors
-from snowflake.run import Run
+from snowflake.run import FINETUNE_FILE, Run
 
 if TYPE_CHECKING:
     import torch
@@ -26,19 +28,21 @@ if TYPE_CHECKING:
 
     from snowflake.graph import MorphologyGraph
 
-FILE = "finetune.json"
 _FREE = {"freeze", "train_node_table", "critic", "critic_readout", "freeze_critic", "log_std_init"}
 """Keys of the policy section that a finetuned run may set anew: they say nothing of what the actor computes."""
 
 
 def load_bodies(source: Run, names: Sequence[str]) -> tuple[agents.Morphology, ...]:
-    """Bodies by name; a name of one of the source's bodies means that one, as its folder keeps it.
+    """Bodies by name; a name of one of the source's bodies, varied or not, means that one, as its folder keeps it.
 
     Raises:
-        UserError: a body is unknown.
+        UserError: a body is unknown, or two are the same or have one name.
     """
-    own = {morphology.name: morphology for morphology in source.morphologies}
-    return tuple(own.get(name) or agents.load(name) for name in expand_sets(names))
+    spelt = expand_sets(names)
+    own = [own_body(source.morphologies, name) for name in spelt]
+    bodies = tuple(agents.load(name) if body is None else body for name, body in zip(spelt, own, strict=True))
+    check_names(bodies, spelt)
+    return bodies
 
 
 def base_settings(source: Run, bodies: Sequence[agents.Morphology]) -> dict[str, Any]:
@@ -62,11 +66,11 @@ def base_settings(source: Run, bodies: Sequence[agents.Morphology]) -> dict[str,
     return dataclasses.asdict(config) | {name: dataclasses.asdict(section) for name, section in changed.items()}
 
 
-def check_fits(source: Run, config: TrainConfig, bodies: Sequence[agents.Morphology]) -> None:
-    """Require that the source's actor is the one that ``config`` describes, and can serve the bodies.
+def check_fits(source: Run, config: TrainConfig) -> None:
+    """Require that the source's actor is the one that ``config`` describes.
 
     Raises:
-        UserError: another method, network or feature set, or an actor that is bound to another body.
+        UserError: another method, network or feature set.
     """
     if config.method != source.config.method:
         raise UserError(
@@ -83,12 +87,60 @@ def check_fits(source: Run, config: TrainConfig, bodies: Sequence[agents.Morphol
             raise UserError(
                 f"policy.{field.name} = {ours!r}: the actor of {source.path} has {theirs!r}, which finetuning keeps"
             )
-    if config.policy.network == "mlp" and (len(bodies) > 1 or source.own_index(bodies[0]) is None):
+
+
+def check_bodies(source: Run, bodies: Sequence[agents.Morphology]) -> None:
+    """Require that the source's actor can serve the bodies.
+
+    Raises:
+        UserError: it is bound to another body, or reads other features or node types.
+    """
+    policy = source.config.policy
+    if policy.network == "mlp" and (len(bodies) > 1 or source.own_index(bodies[0]) is None):
         names = ", ".join(morphology.name for morphology in source.morphologies)
         raise UserError(
             f"the mlp policy of {source.path} is bound to its body {names}: on another, finetune a graph policy "
             "(--method snowflake or nervenet)"
         )
+    if policy.log_std == "per_actuator" and len(bodies) > 1:
+        raise UserError(
+            f"the policy of {source.path} has a log_std per_actuator, so it goes on with one body at a time: name one"
+        )
+    for body in bodies:
+        if source.own_index(body) is None:
+            source.graphs[0].check_compatible(source.graph_of(body))
+
+
+def check_warmup(config: TrainConfig) -> None:
+    """Require that the actor moves before the run ends.
+
+    Raises:
+        UserError: the warm-up of the critic takes all steps.
+    """
+    steps = config.ppo.critic_warmup_updates * config.ppo.n_steps * config.env.n_envs
+    if steps >= config.total_timesteps:
+        raise UserError(
+            f"total_timesteps = {config.total_timesteps}: the critic's warm-up alone takes {steps} steps "
+            "(critic_warmup_updates x n_steps x n_envs), the actor would never move: raise it, or lower one of these"
+        )
+
+
+def check_train(train: Sequence[str], components: Sequence[str]) -> None:
+    """Require that ``train`` is ``all``, ``same``, or names of components.
+
+    Raises:
+        UserError: it is something else, or nothing.
+    """
+    options = ("all", "same", *components)
+    if not train:
+        raise UserError(f"--train names nothing that learns: write {', '.join(options[:-1])} or {options[-1]}")
+    for word in ("all", "same"):
+        if word in train and len(train) > 1:
+            others = ", ".join(name for name in train if name != word)
+            raise UserError(f"--train {word} stands alone: leave out {others or 'the other'}, or name components only")
+    for name in train:
+        if name not in options:
+            raise UserError(f"--train {name}: {nearest(name, options)}")
 
 
 def finetune(
@@ -131,17 +183,14 @@ def finetune(
 
     run = Run.open(source)
     Run.check_free(run_path)
-    check_fits(run, config, bodies)
+    check_bodies(run, bodies)
+    check_fits(run, config)
     if reset_log_std is not None:
         check_range("", "reset_log_std", reset_log_std, -20.0, 2.0)
     folder = run.find_checkpoint(checkpoint)
     config = _with_trainable(config, train, run)
-    warmup_steps = config.ppo.critic_warmup_updates * config.ppo.n_steps * config.env.n_envs
-    if not from_scratch and warmup_steps >= config.total_timesteps:
-        raise UserError(
-            f"total_timesteps = {config.total_timesteps}: the critic's warm-up alone takes {warmup_steps} steps "
-            "(critic_warmup_updates x n_steps x n_envs), the actor would never move: raise it, or lower one of these"
-        )
+    if not from_scratch:
+        check_warmup(config)
     algorithm = build(config, bodies)
     actor = algorithm.policy.actor
     if not from_scratch:
@@ -165,7 +214,7 @@ def finetune(
         command=command,
         callbacks=callbacks,
         progress=progress,
-        notes={FILE: note},
+        notes={FINETUNE_FILE: note},
         evaluate_first=True,
     )
 
@@ -179,9 +228,7 @@ def _with_trainable(config: TrainConfig, train: Sequence[str], source: Run) -> T
     from snowflake.networks import build_actor
 
     components = build_actor(source.graphs, config.policy, torch.Generator()).components
-    wrong = [name for name in train if name not in components]
-    if wrong and tuple(train) != ("all",):
-        raise UserError(f"--train {wrong[0]}: {nearest(wrong[0], ('all', 'same', *components))}")
+    check_train(train, components)
     if config.policy.freeze != source.config.policy.freeze:
         raise UserError("--train and --freeze both say what learns: give one of them")
     frozen = () if tuple(train) == ("all",) else tuple(name for name in components if name not in train)
@@ -193,11 +240,8 @@ def _carried(
 ) -> Mapping[str, torch.Tensor]:
     """The actor's state of a checkpoint, for the new bodies."""
     from snowflake.networks import map_log_std
-    from snowflake.policy import check_compatible
 
     own = source.graphs[0]
-    for graph in graphs:
-        check_compatible(own, graph)
     state = read_tensors(folder / "actor.safetensors")
     if config.policy.network != "mlp" and config.policy.log_std == "per_actuator":
         return map_log_std(state, own, graphs[0])
@@ -212,4 +256,5 @@ def _provenance(name: str, source: Run, folder: Path) -> dict[str, Any]:
         "step": int(folder.name.removeprefix("step_")),
         "actor_sha256": hashlib.sha256((folder / "actor.safetensors").read_bytes()).hexdigest(),
         "agents": list(source.config.agents),
+        "earlier_agents": list(source.earlier_bodies),
     }

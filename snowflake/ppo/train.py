@@ -26,12 +26,12 @@ from snowflake.compilation import resolve
 from snowflake.config import TrainConfig
 from snowflake.config.loader import to_yaml
 from snowflake.files import dump_json, write_atomic
-from snowflake.numerics import check_precision
 from snowflake.ppo.algorithm import SnowflakePPO
 from snowflake.ppo.callbacks import ProgressCallback, RunCallback, TrainingStopped, hyperparameters
 from snowflake.ppo.checkpoint import restore
 from snowflake.ppo.logger import make_logger
 from snowflake.ppo.vec_env import LocomotionVecEnv
+from snowflake.precision import check_precision
 from snowflake.run import Run, graph_of
 
 
@@ -216,7 +216,7 @@ def _learn(
         step = algorithm.num_timesteps
         path = shlex.quote(str(run.path))
         print(f"stopped at step {step:,}; continue with: snowflake resume {path}", file=sys.stderr)
-        raise KeyboardInterrupt from None
+        raise KeyboardInterrupt("stopped, saved") from None
     finally:
         bar.stop()
         algorithm.logger.close()

@@ -73,12 +73,21 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of the transfer matrix: mean and deviation over seeds, and whether the body was trained on."""
+    """One entry of the transfer matrix: mean and deviation over seeds.
+
+    Attributes:
+        mean: Mean over seeds.
+        sd: Sample standard deviation over seeds; NaN for one seed.
+        seeds: Number of seeds.
+        trained: The body was trained on.
+        mapped: The policy is flat, and was mapped to the body by node class and column.
+    """
 
     mean: float
     sd: float
     seeds: int
     trained: bool
+    mapped: bool
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,7 @@ class Matrix:
         sources: Variant and the bodies that it trained on, one per line.
         targets: Bodies, one per column.
         cells: By source and target; absent where it was not measured.
+        zero_action: Mean return of the zero action by target.
         random: Mean return of random play by target.
     """
 
@@ -97,7 +107,13 @@ class Matrix:
     sources: tuple[tuple[str, tuple[str, ...]], ...]
     targets: tuple[str, ...]
     cells: dict[tuple[int, int], Cell]
+    zero_action: dict[str, float]
     random: dict[str, float]
+
+    @property
+    def has_mapped(self) -> bool:
+        """Whether a flat policy was mapped to some body."""
+        return any(cell.mapped for cell in self.cells.values())
 
 
 def variants(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -242,16 +258,21 @@ def transfer_matrix(rows: Sequence[Row], way: str) -> Matrix | None:
     new = {body for row in rows for body in row.transfer or {}}
     own = [body for body in trained_bodies(rows) if body not in new]
     targets = (*own, *sorted(new, key=_natural))
-    cells, random = {}, {}
+    cells: dict[tuple[int, int], Cell] = {}
+    baselines: dict[str, dict[str, list[float]]] = {"zero_action": {}, "random": {}}
     for i, (_, agents, group) in enumerate(sources):
         for j, target in enumerate(targets):
             found = [bodies[target] for row in group if target in (bodies := _played(row))]
             if found:
                 summary = summarize([ways[way].returns.mean() for ways in found])
-                cells[i, j] = Cell(summary.mean, summary.sd, len(found), target in agents)
-                random.setdefault(target, []).extend(float(ways["random"].returns.mean()) for ways in found)
-    means = {target: float(np.mean(values)) for target, values in random.items()}
-    return Matrix(way, tuple((v, agents) for v, agents, _ in sources), targets, cells, means)
+                mapped = target not in agents and any(row.mapped for row in group)
+                cells[i, j] = Cell(summary.mean, summary.sd, len(found), target in agents, mapped)
+                for baseline, values in baselines.items():
+                    values.setdefault(target, []).extend(float(ways[baseline].returns.mean()) for ways in found)
+    zero, random = (
+        {target: float(np.mean(values)) for target, values in by_target.items()} for by_target in baselines.values()
+    )
+    return Matrix(way, tuple((v, agents) for v, agents, _ in sources), targets, cells, zero, random)
 
 
 def _played(row: Row) -> Bodies:

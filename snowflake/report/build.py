@@ -19,6 +19,9 @@ from snowflake.report.tables import Table
 MOST_PAIRS = 15
 """Pairs of variants that the figure shows; the table has all."""
 
+MOST_NAMES = 3
+"""Policies that a note lists by name."""
+
 SUMMARY_FORMAT = 1
 
 
@@ -151,7 +154,31 @@ def _final_section(rows: Sequence[Row], table: Table, scores: dict[str, Any]) ->
     if scores:
         items.append(Item("scores", "Score over all bodies and seeds", None, tables.score_table(scores), commands))
     text = "Each seed counts as the mean of its evaluation episodes; distance and falls are those of the mean action."
-    return Section("Final results", text, tuple(items) if table.rows else ())
+    return Section("Final results", text, tuple(items) if table.rows else (), _episode_notes(rows))
+
+
+def _episode_notes(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Whether the means of seeds are of different numbers of episodes, and of which."""
+    counts: dict[int, list[str]] = {}
+    for row in rows:
+        for name, ways in {**(row.final or {}), **(row.transfer or {})}.items():
+            for number in {len(measured.returns) for measured in ways.values()}:
+                counts.setdefault(number, []).append(f"{row.variant} seed {row.seed} on {name}")
+    if len(counts) < 2:
+        return ()
+    told = [f"{number} ({_some(names)})" for number, names in sorted(counts.items())]
+    return (
+        f"Numbers of episodes differ: {'; '.join(told)}. Each seed counts as the mean of its own, so those of few "
+        "episodes are noisier.",
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return (
+        ", ".join(names)
+        if len(names) <= MOST_NAMES
+        else f"{', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"
+    )
 
 
 def _scaling_section(rows: Sequence[Row], final: Sequence[analysis.FinalRow], look: figures.Look) -> Section:
@@ -197,6 +224,11 @@ def _transfer_section(rows: Sequence[Row], matrices: Sequence[analysis.Matrix]) 
         "Rows: the policy and the bodies that it trained on; columns: the body that it played. Colour: 0 (dark) is "
         "random play on that body, 1 (bright) the best of the column. Table: mean ± sd over seeds; * was trained on."
     )
+    if any(matrix.has_mapped for matrix in matrices):
+        text += (
+            ' "mapped": a flat policy, which has no input for another body, so its weights were carried over by node '
+            "class and column, new inputs with weight 0."
+        )
     return Section("Transfer to other bodies", text, items)
 
 
@@ -206,9 +238,10 @@ def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
     single = [f"{variant} on {', '.join(agents)}" for variant, agents, own in sets if len(own) == 1]
     if single:
         notes.append(f"One seed only, so no interval exists and none is drawn: {'; '.join(single)}.")
-    unmeasured = [str(row.path) for row in rows if row.final is None]
-    if unmeasured:
-        notes.append(f"Not evaluated, so without final numbers: {', '.join(unmeasured)} (snowflake evaluate does it).")
+    for plain, advice in ((True, "snowflake evaluate does it"), (False, "run the sweep again")):
+        unmeasured = [str(row.path) for row in rows if row.final is None and (row.study is None) == plain]
+        if unmeasured:
+            notes.append(f"Not evaluated, so without final numbers: {', '.join(unmeasured)} ({advice}).")
     counts = [f"{variant} on {', '.join(agents)} {len(own)}" for variant, agents, own in sets]
     if len({len(own) for _, _, own in sets}) > 1:
         notes.append(f"Numbers of seeds differ: {'; '.join(counts)}.")
@@ -260,7 +293,7 @@ def _matrix_numbers(matrix: analysis.Matrix) -> dict[str, Any]:
         {"variant": matrix.sources[i][0], "agents": matrix.sources[i][1], "target": matrix.targets[j], **vars(cell)}
         for (i, j), cell in sorted(matrix.cells.items())
     ]
-    return {"way": matrix.way, "random": matrix.random, "cells": cells}
+    return {"way": matrix.way, "zero_action": matrix.zero_action, "random": matrix.random, "cells": cells}
 
 
 def slug(text: str) -> str:

@@ -136,6 +136,8 @@ def _band(
     if gridded is None:
         return f"{variant}: no step is covered by all of its curves"
     grid, values = gridded
+    if len(grid) == 1:
+        return f"{variant}: one step only ({grid[0]:,.0f}) is covered by all of its curves, so no curve is drawn"
     strata, position = [], 0
     for bodies, table in parts:
         count = len(table) * len(bodies)

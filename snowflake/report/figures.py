@@ -63,10 +63,7 @@ def panel_figure(panel: Panel, look: Look) -> Figure:
     axes = figure.subplots()
     for band in panel.bands:
         color = look.color(band.variant)
-        dot = look.marker(band.variant) if len(band.steps) == 1 else None
-        axes.plot(
-            band.steps, band.value, lw=1.8, marker=dot, color=color, ls=look.line(band.variant), label=_seeds(band)
-        )
+        axes.plot(band.steps, band.value, lw=1.8, color=color, ls=look.line(band.variant), label=_seeds(band))
         if band.low is not None and band.high is not None:
             axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.18, lw=0)
     axes.set_xlabel("environment steps")
@@ -168,7 +165,7 @@ def matrix_figure(matrix: Matrix) -> Figure:
             share[i, j] = np.clip((mean - matrix.random[target]) / top, 0, 1) if top > 0 else 0.0
     axes.imshow(share, cmap="cividis", vmin=0, vmax=1, aspect="auto")
     for (i, j), cell in matrix.cells.items():
-        text = f"{cell.mean:.0f}" + ("\ntrained" if cell.trained else "")
+        text = f"{cell.mean:.0f}" + ("\ntrained" if cell.trained else "\nmapped" if cell.mapped else "")
         color = "white" if share[i, j] < 0.45 else "black"
         axes.text(j, i, text, ha="center", va="center", fontsize=8, color=color)
     for i in range(rows):

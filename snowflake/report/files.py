@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from agents.errors import UserError
-from snowflake.evaluation.files import strict_json
-from snowflake.files import write_atomic
+from snowflake.evaluation.curves import damaged_event_files
+from snowflake.files import dump_json, write_atomic
 from snowflake.report.build import Report
 from snowflake.report.page import to_html
 from snowflake.report.rows import Row, find_rows, labels, read_row
 from snowflake.report.runs import rows_of_runs
+
+PAGES = ("index.html", "table.md", "summary.json")
+"""Files of every report, beside its pictures."""
 
 
 def read_folders(folders: Sequence[Path]) -> tuple[list[Row], list[str]]:
@@ -34,30 +36,22 @@ def read_folders(folders: Sequence[Path]) -> tuple[list[Row], list[str]]:
         found = list(find_rows(folder))
         if not any(kind in ("row", "run") for kind, _ in found):
             raise UserError(f"{folder} holds no result: name a study's folder (with results/*.json), or run folders")
-        for kind, path in found:
+        known = {path.resolve() for path in (*files, *runs)}
+        new = [(kind, path) for kind, path in found if path.resolve() not in known]
+        if not any(kind in ("row", "run") for kind, _ in new):
+            notes.append(f"{folder} holds nothing that the folders before it do not hold: counted once.")
+        for kind, path in new:
             if kind == "other":
                 notes.append(f"Passed over {path}: it belongs to no run folder.")
             else:
-                place = files if kind == "row" else runs
-                place += [path] if path.resolve() not in {p.resolve() for p in place} else []
+                (files if kind == "row" else runs).append(path)
     rows = labels([*map(read_row, files), *rows_of_runs(runs)])
     if not any(row.final or row.transfer or row.curves for row in rows):
-        raise UserError(f"{rows[0].path} holds neither curves nor an evaluation: snowflake evaluate makes one")
+        what = "snowflake evaluate makes one" if rows[0].study is None else "run the sweep again"
+        raise UserError(f"{rows[0].path} holds neither curves nor an evaluation: {what}")
+    damaged = [file for run in runs for file in damaged_event_files(run)]
+    notes += [f"Curves end early: {file} is damaged or still being written, and read up to there." for file in damaged]
     return rows, notes
-
-
-def check_output(output: Path) -> None:
-    """Make the folder of the report.
-
-    Raises:
-        UserError: It cannot be made or written.
-    """
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--output {output}: cannot be made ({error.strerror or error})") from error
-    if not os.access(output, os.W_OK):
-        raise UserError(f"--output {output}: cannot be written to; choose another folder")
 
 
 def write_report(report: Report, output: Path) -> tuple[Path, ...]:
@@ -70,16 +64,16 @@ def write_report(report: Report, output: Path) -> tuple[Path, ...]:
         UserError: The folder cannot be written.
     """
     pictures = {f"{i.name}.png": i.png for s in report.sections for i in s.items if i.png is not None}
-    numbers = {**report.numbers, "files": ["index.html", "table.md", "summary.json", *pictures]}
+    numbers = {**report.numbers, "files": [*PAGES, *pictures]}
     contents: dict[str, bytes] = {
         **pictures,
         "table.md": report.table.markdown().encode(),
-        "summary.json": strict_json(numbers).encode(),
+        "summary.json": dump_json(numbers).encode(),
         "index.html": to_html(report).encode(),
     }
-    check_output(output)
     stale = _written_before(output) - set(contents)
     try:
+        output.mkdir(parents=True, exist_ok=True)
         for name, data in contents.items():
             write_atomic(output / name, data)
         for name in stale:

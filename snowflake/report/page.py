@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from html import escape
 from importlib.resources import files
 
@@ -50,6 +51,9 @@ LEGEND = (
     ("falls", "Episodes with the mean action that ended before the time limit, of all episodes of all seeds."),
 )
 """Terms, in words."""
+
+BREAKS = re.compile(r"(?<=:) | (?=\[|±|of |to |\(mapped\))")
+"""Blanks of a number or title where a new line begins: two short lines, so that the table fits a screen."""
 
 SOURCE = "Agarwal et al. 2021, Deep Reinforcement Learning at the Edge of the Statistical Precipice"
 
@@ -120,7 +124,9 @@ def _table(table: Table, caption: str) -> str:
             tag = "th" if head or k == 0 else "td"
             scope = f' scope="{"col" if head else "row"}"' if tag == "th" else ""
             name = ' class="name"' if k < table.names else ""
-            shown = escape(text).replace(": ", ":<br>") if head else escape(text)
+            shown = escape(text)
+            if head or k >= table.names:
+                shown = BREAKS.sub("<br>", shown)
             out.append(f"<{tag}{scope}{name}>{shown}</{tag}>")
         return f"<tr>{''.join(out)}</tr>"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from agents.errors import UserError
+from snowflake.json_files import Entry, read_entry
 
 FORMAT = 1
 """Format of the rows that this version reads."""
@@ -61,6 +61,7 @@ class Row:
         checkpoint: Which checkpoint was measured.
         final: Episodes on its own bodies; None where it was not evaluated.
         transfer: Episodes on other bodies; None where there was no transfer.
+        mapped: It is a flat policy, which was mapped to the other bodies by node class and column.
         commands: Command lines that made it.
         versions: Versions of what decides numbers.
         hardware: Processor and so on.
@@ -78,13 +79,10 @@ class Row:
     checkpoint: str
     final: Bodies | None
     transfer: Bodies | None
+    mapped: bool
     commands: tuple[str, ...]
     versions: dict[str, str]
     hardware: dict[str, Any]
-
-
-class _Broken(ValueError):
-    """What is wrong inside a row; becomes a `UserError` with the row's path."""
 
 
 def read_row(path: Path) -> Row:
@@ -93,89 +91,84 @@ def read_row(path: Path) -> Row:
     Raises:
         UserError: It cannot be read, has another format, or lacks something.
     """
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}; delete it and run the sweep again") from error
-    return row_of(values, path)
+    return row_of(read_entry(path, "delete it and run the sweep again"))
 
 
-def row_of(values: Any, path: Path) -> Row:
+def row_of(entry: Entry) -> Row:
     """Check the JSON form of a row and turn it into a :class:`Row`.
 
     Args:
-        values: The JSON object.
-        path: Where it came from, for messages.
+        entry: The JSON object; its file is the row's path.
 
     Raises:
         UserError: It is no row, has another format, or lacks something.
     """
-    if not isinstance(values, dict) or "format" not in values:
+    path, version = entry.file, entry.get("format")
+    if version is None:
         raise UserError(f"{path} is no row of a study (no 'format'): move it out of the folder, or name another folder")
-    if values["format"] != FORMAT:
-        raise UserError(f"{path} has row format {values['format']!r}, this version reads {FORMAT}: run the sweep again")
-    try:
-        return _row(values, path)
-    except (_Broken, KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-        advice = "evaluate the run again" if path.is_dir() else "delete it and run the sweep again"
-        raise UserError(f"{path} is damaged: {what}; {advice}") from error
-
-
-def _row(values: dict[str, Any], path: Path) -> Row:
-    agents = tuple(values["agents"])
-    if not agents or not all(isinstance(a, str) for a in agents) or isinstance(values["agents"], str):
-        raise _Broken("'agents' must list the bodies of the training")
-    final = values["final"]
-    bodies = None if final is None else _bodies(final, "final")
+    if version.value != FORMAT:
+        raise UserError(f"{path} has row format {version.value!r}, this version reads {FORMAT}: run the sweep again")
+    agents = tuple(body.text() for body in entry["agents"])
+    if not agents:
+        raise entry.error("'agents' must list the bodies of the training")
+    final, transfer, study = entry["final"], entry["transfer"], entry["study"]
+    bodies = None if final.is_null else _bodies(final)
     if bodies is not None and (missing := [a for a in agents if a not in bodies]):
-        raise _Broken(f"'final' has no episodes on {missing[0]!r}")
-    transfer = values["transfer"]
+        raise entry.error(f"'final' has no episodes on {missing[0]!r}")
+    others = None if transfer.is_null else _bodies(transfer)
+    mapped = None if others is None else transfer.get("mlp_mapped")
     return Row(
         path=path,
-        study=None if values["study"] is None else str(values["study"]),
-        variant=str(values["variant"]),
+        study=None if study.is_null else study.text(),
+        variant=entry["variant"].text(),
         agents=agents,
-        seed=int(values["seed"]),
-        curves={str(tag): _curve(tag, c) for tag, c in values["curves"].items()},
-        nodes={str(k): int(v) for k, v in values["nodes"].items()},
-        parameters={str(k): int(v) for k, v in values["parameters"].items()},
-        steps=int(values["total_timesteps"] if final is None else final["step"]),
-        checkpoint="" if final is None else str(final["checkpoint"]),
+        seed=entry["seed"].count(),
+        curves={tag: _curve(curve) for tag, curve in entry["curves"].entries().items()},
+        nodes=_counts(entry["nodes"]),
+        parameters=_counts(entry["parameters"]),
+        steps=(entry["total_timesteps"] if final.is_null else final["step"]).count(),
+        checkpoint="" if final.is_null else final["checkpoint"].text(),
         final=bodies,
-        transfer=None if transfer is None else _bodies(transfer, "transfer"),
-        commands=tuple(map(str, values["commands"])),
-        versions={str(k): str(v) for k, v in values["versions"].items()},
-        hardware=dict(values["hardware"]),
+        transfer=others,
+        mapped=mapped is not None and mapped.flag(),
+        commands=tuple(command.text() for command in entry["commands"]),
+        versions={package: version.text() for package, version in entry["versions"].entries().items()},
+        hardware=entry["hardware"].object(),
     )
 
 
-def _bodies(measurement: dict[str, Any], where: str) -> Bodies:
+def _bodies(measurement: Entry) -> Bodies:
+    """Check the episodes of a measurement, all ways to act on every body.
+
+    Raises:
+        UserError: Something is missing or of another type.
+    """
     found: Bodies = {}
     for body in measurement["bodies"]:
-        ways = {}
-        for way, episodes in body["policies"].items():
-            returns, distance = (_numbers(episodes[k], f"{where}: {k} of {way}") for k in ("returns", "distance"))
-            if not len(returns) or len(returns) != len(distance):
-                raise _Broken(f"{where}: returns and distances of {way} on {body['morphology']!r} do not pair up")
-            ways[way] = Measured(returns, distance, int(episodes["falls"]))
+        name = body["morphology"].text()
+        ways = {way: _measured(episodes) for way, episodes in body["policies"].entries().items()}
         if missing := [way for way in WAYS if way not in ways]:
-            raise _Broken(f"{where}: no {missing[0]} episodes on {body['morphology']!r}")
-        found[str(body["morphology"])] = ways
+            raise body.error(f"{measurement.where}: no {missing[0]} episodes on {name!r}")
+        found[name] = ways
     return found
 
 
-def _curve(tag: str, curve: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    steps, values = _numbers(curve["steps"], f"steps of {tag}"), _numbers(curve["values"], f"values of {tag}")
+def _measured(episodes: Entry) -> Measured:
+    returns, distance = episodes["returns"].numbers(), episodes["distance"].numbers()
+    if not len(returns) or len(returns) != len(distance):
+        raise episodes.error(f"returns and distances of {episodes.where!r} do not pair up")
+    return Measured(returns, distance, episodes["falls"].count(at_most=len(returns)))
+
+
+def _counts(values: Entry) -> dict[str, int]:
+    return {name: value.count() for name, value in values.entries().items()}
+
+
+def _curve(curve: Entry) -> tuple[np.ndarray, np.ndarray]:
+    steps, values = curve["steps"].numbers(), curve["values"].numbers()
     if not len(steps) or len(steps) != len(values) or (np.diff(steps) <= 0).any():
-        raise _Broken(f"curve {tag!r} needs as many values as steps, and increasing steps")
+        raise curve.error(f"curve {curve.where!r} needs as many values as steps, and increasing steps")
     return steps.astype(np.int64), values
-
-
-def _numbers(values: Any, what: str) -> np.ndarray:
-    if not isinstance(values, list) or not all(isinstance(v, int | float) and math.isfinite(v) for v in values):
-        raise _Broken(f"{what} must be a list of finite numbers")
-    return np.array(values, np.float64)
 
 
 def labels(rows: list[Row]) -> list[Row]:
@@ -243,7 +236,7 @@ def _kind(path: Path) -> str | None:
     """``row``; ``other`` for what an evaluation wrote; None for a report's own numbers."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return "row"  # read again as a row, and told there
     if not isinstance(values, dict) or "kind" not in values:
         return "row"

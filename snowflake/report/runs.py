@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agents.errors import UserError
+from snowflake.body_files import ADVICE
 from snowflake.config import TrainConfig
 from snowflake.config.loader import load
 from snowflake.evaluation.curves import read_curves
-from snowflake.report.rows import FORMAT, Row, row_of
+from snowflake.json_files import Entry, read_entry
+from snowflake.report.rows import FORMAT, WAYS, Row, row_of
 
 NO_VARIANT = ("agents", "seed", "device", "torch_threads", "method", "env.num_threads", "ppo.diagnostics_every")
 """Settings that make no variant of their own: they name it already, each seed has another, or they train no other way.
@@ -35,7 +38,7 @@ def rows_of_runs(folders: list[Path]) -> list[Row]:
         peers = [other for other, is_peer in zip(flat, same, strict=True) if is_peer]
         differs = [key for key in own if any(other[key] != own[key] for other in peers)]
         name = ", ".join([config.method, *(f"{key.split('.')[-1]} {_text(own[key])}" for key in differs)])
-        rows.append(row_of(_values(folder, config, name), folder))
+        rows.append(row_of(Entry(_values(folder, config, name), folder, "evaluate the run again")))
     return rows
 
 
@@ -53,17 +56,19 @@ def _text(value: Any) -> str:
 def _values(folder: Path, config: TrainConfig, variant: str) -> dict[str, Any]:
     """The JSON form of a row."""
     curves = read_curves(folder, None)
-    evaluation, transfer = _read(folder / "evaluation.json"), _read(folder / "transfer.json")
+    evaluation, transfer = _result(folder, "evaluation"), _result(folder, "transfer")
     counts = {
         name: int(curves[f"snowflake/{name}_parameters"].values[-1])
         for name in ("trainable", "frozen")
         if f"snowflake/{name}_parameters" in curves
     }
-    command = (folder / "command.txt").read_text().strip() if (folder / "command.txt").is_file() else ""
     measured = [m for m in (evaluation, transfer) if m is not None]
-    commands = [command, *(m["provenance"]["command"] for m in measured)]
+    commands = [_command(folder), *(m.command for m in measured)]
     last = max((int(c.steps[-1]) for c in curves.values()), default=0)
-    own = next((m for m in measured if set(config.agents) <= _trained(m)), None)  # a transfer plays the own bodies too
+    own = next(
+        (m for m in measured if set(config.agents) <= set(m.bodies)), None
+    )  # a transfer plays the own bodies too
+    versions = folder / "versions.json"
     return {
         "format": FORMAT,
         "study": None,
@@ -74,57 +79,84 @@ def _values(folder: Path, config: TrainConfig, variant: str) -> dict[str, Any]:
         "parameters": {"trainable": counts["trainable"], "total": sum(counts.values())} if len(counts) == 2 else {},
         "nodes": {name: _nodes(folder, name) for name in config.agents},
         "curves": {tag: {"steps": c.steps.tolist(), "values": c.values.tolist()} for tag, c in curves.items()},
-        "final": None if own is None else _measurement(own, zero_shot=False),
-        "transfer": None if transfer is None else _measurement(transfer, zero_shot=True),
+        "final": None if own is None else own.measurement(config.agents),
+        "transfer": None
+        if transfer is None
+        else {
+            **transfer.measurement([b for b in transfer.bodies if b not in config.agents]),
+            "mlp_mapped": config.policy.network == "mlp",
+        },
         "commands": [c for c in commands if c],
-        "versions": _read(folder / "versions.json") or {},
-        "hardware": own["provenance"]["hardware"] if own else {},
+        "versions": read_entry(versions, ADVICE).object() if versions.exists() else {},
+        "hardware": own.hardware if own else {},
     }
 
 
-def _measurement(result: dict[str, Any], *, zero_shot: bool) -> dict[str, Any]:
-    bodies = [
-        {
-            "morphology": body["morphology"],
-            "policies": {
-                way: {
-                    "returns": w["episodes"]["returns"],
-                    "distance": w["episodes"]["distance"],
-                    "falls": w["falls"],
-                }
-                for way, w in body["policies"].items()
-            },
-        }
-        for body in result["bodies"]
-        if body["zero_shot"] == zero_shot
-    ]
-    return {"checkpoint": result["checkpoint"], "step": result["trained_steps"], "bodies": bodies}
+@dataclass(frozen=True)
+class _Result:
+    """What `evaluation.json` or `transfer.json` holds, checked.
+
+    Attributes:
+        checkpoint: Which checkpoint.
+        step: Environment steps behind it.
+        bodies: Episodes by body and way to act.
+        command: Command line that made it.
+        hardware: Processor and so on.
+    """
+
+    checkpoint: str
+    step: int
+    bodies: dict[str, dict[str, Any]]
+    command: str
+    hardware: dict[str, Any]
+
+    def measurement(self, names: Sequence[str]) -> dict[str, Any]:
+        """Some bodies in the form of a row."""
+        bodies = [{"morphology": name, "policies": self.bodies[name]} for name in names]
+        return {"checkpoint": self.checkpoint, "step": self.step, "bodies": bodies}
 
 
-def _trained(result: dict[str, Any]) -> set[str]:
-    return {body["morphology"] for body in result["bodies"] if not body["zero_shot"]}
+def _result(folder: Path, kind: str) -> _Result | None:
+    """Read the result of a kind; None where there is none."""
+    file = folder / f"{kind}.json"
+    if not file.exists():
+        return None
+    entry = read_entry(file, f"delete it, or write it again with snowflake {kind.replace('evaluation', 'evaluate')}")
+    if (found := entry["kind"].text()) != kind:
+        raise entry.error(f"'kind' must be {kind!r}, it is {found!r}")
+    bodies = {}
+    for body in entry["bodies"]:
+        ways = {}
+        for way, measured in body["policies"].entries().items():
+            episodes = measured["episodes"]
+            returns, distance = episodes["returns"].numbers(), episodes["distance"].numbers()
+            if not len(returns) or len(returns) != len(distance):
+                raise episodes.error(f"returns and distances of {episodes.where!r} do not pair up")
+            falls = measured["falls"].count(at_most=len(returns))
+            ways[way] = {"returns": returns.tolist(), "distance": distance.tolist(), "falls": falls}
+        if missing := [way for way in WAYS if way not in ways]:
+            raise body.error(f"{body.where!r} has no {missing[0]} episodes")
+        bodies[body["morphology"].text()] = ways
+    source = entry["provenance"]
+    command, hardware = source["command"].text(), source.get("hardware")
+    return _Result(
+        entry["checkpoint"].text(),
+        entry["trained_steps"].count(),
+        bodies,
+        command,
+        {} if hardware is None else hardware.object(),
+    )
+
+
+def _command(folder: Path) -> str:
+    file = folder / "command.txt"
+    try:
+        return file.read_text(encoding="utf-8").strip() if file.exists() else ""
+    except (OSError, ValueError):
+        raise UserError(f"{file} cannot be read; {ADVICE}") from None
 
 
 def _nodes(folder: Path, body: str) -> int:
-    path = folder / "bodies" / f"{body}.graph.json"
-    try:
-        graph = json.loads(path.read_text(encoding="utf-8"))
-        graph = json.loads(graph) if isinstance(graph, str) else graph  # early runs hold the JSON as a JSON string
-        return len(graph["node_type"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"run folder {folder} is damaged: {path.name} cannot be read ({error}); leave it out"
-        ) from error
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """The JSON object of a file; None where there is no file."""
-    if not path.is_file():
-        return None
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(values, dict):
-            raise ValueError("it does not hold an object")
-        return values
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}; write it again") from error
+    file = folder / "bodies" / f"{body}.graph.json"
+    # Early runs hold the JSON as a JSON text.
+    return sum(1 for _ in read_entry(file, "leave the run out", unpack=True)["node_type"])

@@ -12,6 +12,9 @@ from snowflake.report.statistics import Estimate
 
 NONE = "–"
 
+MARKS = {(True, False): "*", (False, True): " (mapped)", (False, False): ""}
+"""Mark of a cell of the transfer matrix, by whether the body was trained on and the policy mapped to it."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -39,7 +42,7 @@ def final_table(rows: Sequence[FinalRow]) -> Table:
     ways = [
         f"{way} {what}" for way in ("mean action:", "stochastic:") for what in ("mean ± sd", "IQM [95 % CI]", "median")
     ]
-    head = ("variant", "body", "seeds", "steps", *ways, "distance [m]", "falls", "zero action", "random")
+    head = ("variant", "body", "seeds", "steps", *ways, "zero action", "random", "distance [m]", "falls")
     lines = []
     for r in rows:
         low, high = r.steps
@@ -51,10 +54,10 @@ def final_table(rows: Sequence[FinalRow]) -> Table:
                 f"{low:,}" if low == high else f"{low:,} to {high:,}",
                 *_three(r.returns["mean_action"]),
                 *_three(r.returns["stochastic"]),
-                _mean_sd(r.distance),
-                f"{r.falls}/{r.episodes}",
                 number(r.returns["zero_action"].mean),
                 number(r.returns["random"].mean),
+                _mean_sd(r.distance),
+                f"{r.falls}/{r.episodes}",
                 NONE if r.trainable is None else f"{r.trainable:,}" + (f" of {r.total:,}" if r.total else ""),
             )
         )
@@ -74,15 +77,16 @@ def comparison_table(found: Sequence[Comparison]) -> Table:
 
 
 def matrix_table(matrix: Matrix) -> Table:
-    """Transfer matrix: mean ± sd over seeds; ``*`` marks a body that was trained on."""
+    """Transfer matrix: mean ± sd over seeds; ``*`` marks a body that was trained on, ``(mapped)`` a mapped policy."""
     rows = []
     for i, source in enumerate(matrix.sources):
         cells = []
         for j in range(len(matrix.targets)):
             cell = matrix.cells.get((i, j))
-            cells.append(NONE if cell is None else _spread(cell.mean, cell.sd) + ("*" if cell.trained else ""))
+            cells.append(NONE if cell is None else _spread(cell.mean, cell.sd) + MARKS[cell.trained, cell.mapped])
         rows.append((source_name(*source), *cells))
-    rows.append(("random play", *(number(matrix.random[t]) if t in matrix.random else NONE for t in matrix.targets)))
+    for name, means in (("zero action", matrix.zero_action), ("random play", matrix.random)):
+        rows.append((name, *(number(means[t]) if t in means else NONE for t in matrix.targets)))
     return Table(("source (trained on)", *matrix.targets), tuple(rows), 1)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import shlex
 from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import agents
 from agents.errors import UserError
 from snowflake.config import TrainConfig, loader
 from snowflake.config.body_sets import expand_sets
+from snowflake.config.networks import check_networks
 from snowflake.config.study import StudyConfig
+from snowflake.evaluation.bodies import load_bodies
 
 MAX_BODIES_NAME = 80
 """Longest part of a cell's name that spells its bodies out."""
@@ -31,7 +34,8 @@ class Cell:
         variant: Name of the variant.
         overrides: The variant's settings, as the study gives them.
         config: The resolved training config.
-        transfer: Bodies that the policy is also played on.
+        models: Hash of the compiled model of every body that is trained on, by name.
+        transfer: Bodies that the policy is also played on; their hashes, by the names that the study gives them.
         checkpoint: Which checkpoint is measured.
         episodes: Episodes per body and way to act.
         evaluation_seed: Seed of the first start state.
@@ -43,7 +47,8 @@ class Cell:
     variant: str
     overrides: dict[str, Any]
     config: TrainConfig
-    transfer: tuple[str, ...]
+    models: dict[str, str]
+    transfer: dict[str, str]
     checkpoint: str
     episodes: int
     evaluation_seed: int
@@ -61,7 +66,20 @@ class Cell:
         """Read what `to_yaml` wrote."""
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
         config = loader.build([loader.check_layer(values.pop("config"))])
-        return cls(config=config, transfer=tuple(values.pop("transfer")), **values)
+        return cls(config=config, **values)
+
+    def check_bodies(self) -> None:
+        """Require that the bodies are still those that the cell was made for.
+
+        Raises:
+            UserError: A file was changed since.
+        """
+        for name, known in (*zip(self.config.agents, self.models.values(), strict=True), *self.transfer.items()):
+            if agents.model_hash(agents.load(name).compile()) != known:
+                raise UserError(
+                    f"body {name!r} is not the one that cell {self.name} was made for: put the file back, or run the "
+                    "study into another --output"
+                )
 
 
 def cells_of(study: StudyConfig, source: str) -> tuple[Cell, ...]:
@@ -75,27 +93,41 @@ def cells_of(study: StudyConfig, source: str) -> tuple[Cell, ...]:
         source: What the user called it, name or path, for the cells' commands.
 
     Raises:
-        UserError: A setting is out of range, or a body is unknown.
+        UserError: A setting is out of range, a body is unknown, or two cells would have one name.
     """
-    cells = []
-    study = dataclasses.replace(study, agents=tuple(expand_sets(entry) for entry in study.agents))
-    for name in (name for entry in study.agents for name in entry):
-        agents.load(name)
-    for seed in study.seeds:
-        for bodies in study.agents:
-            for variant, settings in study.variants.items():
-                cells.append(_cell(study, source, variant, settings, bodies, seed))
-    return tuple(cells)
+    entries = [expand_sets(entry) for entry in study.agents]
+    hashes = {name: agents.model_hash(agents.load(name).compile()) for name in dict.fromkeys(chain(*entries))}
+    targets = {name: agents.model_hash(agents.load(name).compile()) for name in expand_sets(study.transfer)}
+    load_bodies(tuple(targets))  # a body without a task, or two of one name
+    cells: dict[str, Cell] = {}
+    for seed, bodies, (variant, settings) in product(study.seeds, entries, study.variants.items()):
+        cell = _cell(study, source, variant, settings, bodies, seed, hashes, targets)
+        if cell.name in cells:
+            raise UserError(
+                f"two cells of study {study.name} would be called {cell.name}: name each list of bodies once, and "
+                "rename files that share a name"
+            )
+        cells[cell.name] = cell
+    return tuple(cells.values())
 
 
 def _cell(
-    study: StudyConfig, source: str, variant: str, settings: dict[str, Any], bodies: tuple[str, ...], seed: int
+    study: StudyConfig,
+    source: str,
+    variant: str,
+    settings: dict[str, Any],
+    bodies: tuple[str, ...],
+    seed: int,
+    hashes: dict[str, str],
+    targets: dict[str, str],
 ) -> Cell:
     overrides = {**settings, "agents": list(bodies), "seed": seed}
     if study.total_timesteps is not None:
         overrides = {"total_timesteps": study.total_timesteps, **overrides}
     try:
         config = loader.resolve(settings.get("method"), study.config, overrides)
+        check_networks(config.policy, config.ppo)
+        config.policy.check_bodies(config.agents)
     except UserError as error:
         raise UserError(f"variant {variant} of study {study.name}: {error}") from None
     config = dataclasses.replace(
@@ -110,7 +142,8 @@ def _cell(
         variant=variant,
         overrides=settings,
         config=config,
-        transfer=study.transfer,
+        models={agents.load(name).name: hashes[name] for name in config.agents},
+        transfer=targets,
         checkpoint=study.checkpoint,
         episodes=study.episodes,
         evaluation_seed=study.evaluation_seed,

@@ -100,7 +100,9 @@ class SweepFolder:
     def add_timing(self, name: str, seconds: float, steps: int) -> None:
         """Add the wall time of one process, and the environment steps that it trained."""
         file = self.timing(name)
-        entries = json.loads(file.read_text()) if file.exists() else []
+        entries = []
+        with contextlib.suppress(OSError, ValueError):  # none yet, or damaged: the row matters, not this
+            entries = list(json.loads(file.read_text()))
         write_atomic(file, dump_json([*entries, {"seconds": round(seconds, 1), "steps": steps}]))
 
     def done(self, name: str) -> bool:
@@ -108,15 +110,24 @@ class SweepFolder:
         return self.result(name).exists()
 
     def read_result(self, name: str) -> dict[str, Any]:
-        """The row of a cell that is done."""
-        return json.loads(self.result(name).read_text(encoding="utf-8"))
+        """The row of a cell that is done.
+
+        Raises:
+            UserError: It is damaged.
+        """
+        try:
+            row = json.loads(self.result(name).read_text(encoding="utf-8"))
+            row["final"]["bodies"][0]["policies"]
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            raise UserError(f"{self.result(name)} is damaged: delete it, and sweep again: its run is kept") from None
+        return row
 
     def state(self, name: str) -> str:
         """``done``, ``step N`` for a run in between, or ``not started``."""
         if self.done(name):
             return "done"
         index = self.run(name) / "checkpoints" / "index.json"
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return f"step {json.loads(index.read_text())['last']:,}"
         return "not started"
 

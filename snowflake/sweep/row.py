@@ -36,6 +36,7 @@ def make_row(cell: Cell, run: Run, policy: GraphActorCriticPolicy, result: Resul
         "seed": result.seed,
     }
     parts = rows(policy.actor)
+    mapped = cell.config.policy.network == "mlp"  # by node class and column, or it could not act on another body
     return {
         "format": FORMAT,
         "study": cell.study,
@@ -53,7 +54,7 @@ def make_row(cell: Cell, run: Run, policy: GraphActorCriticPolicy, result: Resul
         "nodes": {graph.name: graph.num_nodes for graph in policy.graphs},
         "curves": _curves(run),
         "final": {**measured, "bodies": own},
-        "transfer": {**measured, "bodies": others} if others else None,
+        "transfer": {**measured, "mlp_mapped": mapped, "bodies": others} if others else None,
         "commands": [cell.command],
         "versions": result.provenance["versions"],
         "hardware": result.provenance["hardware"],

@@ -42,10 +42,11 @@ def run_cell(folder: SweepFolder, name: str) -> None:
         if folder.done(name):
             return
         cell = Cell.read(folder.cell_file(name))
+        cell.check_bodies()
         started, before = time.monotonic(), max(_trained(folder.run(name)), 0)
         try:
             run = _train(folder, cell)
-            write_atomic(folder.result(name), dump_json(_measured(cell, run)))
+            write_atomic(folder.result(name), dump_json(_measured(cell, run), indent=None))
         finally:
             folder.add_timing(name, time.monotonic() - started, _trained(folder.run(name)) - before)
 
@@ -82,6 +83,7 @@ def _measured(cell: Cell, run: Run) -> dict:
 
 def _result(cell: Cell, run: Run) -> Result:
     from snowflake.evaluation.bodies import load_bodies
+    from snowflake.evaluation.extras import Extras
     from snowflake.evaluation.report import evaluate_run, transfer_run
 
     options = {
@@ -90,11 +92,11 @@ def _result(cell: Cell, run: Run) -> Result:
         "num_threads": cell.config.env.num_threads,
         "command": cell.command,
     }
-    # The flat network has no transfer to speak of: its cells are measured on their own body.
-    others = [b for b in load_bodies(cell.transfer) if run.own_index(b) is None]
-    if not others or cell.config.policy.network == "mlp":
+    others = [b for b in load_bodies(tuple(cell.transfer)) if run.own_index(b) is None]
+    if not others:
         return evaluate_run(run, cell.checkpoint, **options)
-    return transfer_run(run, others, cell.checkpoint, **options)
+    # Flat policies too, mapped by node class and column, so that every row has the same bodies.
+    return transfer_run(run, others, cell.checkpoint, extras=Extras(mlp_transfer=True), **options)
 
 
 def _die_with_parent() -> None:

@@ -14,7 +14,6 @@ import snowflake
 from agents.errors import UserError
 from envs import LocomotionVectorEnv
 from snowflake.freezing import trainable_parameters
-from snowflake.policy import check_compatible
 from snowflake.ppo.train import train
 from snowflake.run import Run, graph_of, pretrained_names
 from tests.snowflake.ppo.helpers import tiny_config
@@ -112,7 +111,7 @@ def test_actor_of_another_kind_is_refused(run, tmp_path) -> None:
 
     centipede, ant = (graph_of(LocomotionVectorEnv(name)) for name in ("centipede-4", "ant"))
     with pytest.raises(UserError, match="node types"):
-        check_compatible(centipede, ant)
+        centipede.check_compatible(ant)
     with pytest.raises(UserError, match="bound to its body"):
         other.load_policy("last").for_bodies([centipede])
 
@@ -154,3 +153,12 @@ def test_optimisers_hold_trainable_parameters_only(run) -> None:
     held = [p for group in policy.optimizer.param_groups for p in group["params"]]
     assert {id(p) for p in held} == {id(p) for p in trainable_parameters(policy.actor)}
     assert sum(p.numel() for p in held) == 49_536 + 6
+
+
+def test_a_folder_that_cannot_be_made_is_told_beforehand(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    Run.check_free(tmp_path / "a" / "b" / "c")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    for path in (tmp_path / "file" / "run", tmp_path / "file" / "a" / "run"):
+        with pytest.raises(UserError, match=r"cannot make run folder .*/run: .*; choose another --run"):
+            Run.check_free(path)

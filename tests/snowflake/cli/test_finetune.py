@@ -9,6 +9,7 @@ import pytest
 
 from snowflake.cli import main
 from snowflake.cli.finetune import parse_finetune
+from snowflake.run import Run
 
 SOURCE = "pretrained:centipede-6"
 
@@ -50,7 +51,20 @@ def test_a_config_lies_between_the_source_and_the_flags(tmp_path: Path) -> None:
             [SOURCE, "--agents", "centipede-8", "--n-envs", "2", "--body-weights", "1", "2"],
             "has 2 numbers for 1 bodies",
         ),
-        ([SOURCE, "--agents", "centipede-8", "--from-scratch", "--compare", "x"], "--from-scratch carries nothing"),
+        ([SOURCE, "--agents", "centipede-8", "--from-scratch", "--reset-log-std", "0"], "leave out --reset-log-std"),
+        ([SOURCE, "--agents", "centipede-8", "--from-scratch", "--compare", "x"], "--compare is for the finetuned run"),
+        ([SOURCE, "--agents", "centipede-8", "--reset-log-std", "nan"], "--reset-log-std nan: must lie between -20"),
+        ([SOURCE, "--compare", SOURCE, "--returns", "5", "nan"], "--returns nan: give finite numbers"),
+        ([SOURCE, "--agents", "centipede-8", "--compare", "x", "--returns", "inf"], "--returns inf: give finite"),
+        ([SOURCE, "--agents", "centipede-8", "--train", "nix"], "--train nix: choose from all, same, encoder"),
+        ([SOURCE, "--agents", "centipede-8", "--train", "decodr"], "--train decodr: did you mean 'decoder'"),
+        ([SOURCE, "--agents", "centipede-8", "--train"], "--train names nothing that learns: write all, same, encoder"),
+        ([SOURCE, "--agents", "centipede-8", "--train", "all", "update"], "--train all stands alone: leave out update"),
+        ([SOURCE, "--agents", "centipede-8", "--train", "update", "same"], "--train same stands alone"),
+        ([SOURCE, "--agents", "centipede-8", "--total-timesteps", "1e3"], "warm-up alone takes 10240 steps"),
+        ([SOURCE, "--agents", "ant", "--total-timesteps", "1e3"], "body 'ant' has root, hinge_actuated"),
+        ([SOURCE, "--agents", "centipede-4", "centipede-4+mass=1"], "centipede-4 and centipede-4+mass=1 are the same"),
+        ([SOURCE, "--agents", "centipede-4,centipede-6"], "put spaces between bodies"),
         ([SOURCE, "--agents", "centipede-8", "--returns", "5"], "--compare RUN2, which is missing"),
         ([SOURCE, "--agents", "centipede-8", "--compare", "x"], "run x does not exist"),
         ([SOURCE, "--agents", "centipede-8", "--compare", SOURCE], "not on the same bodies"),
@@ -88,3 +102,18 @@ def test_from_the_command_line_to_the_comparison(
     assert steps == [0, 64]
     assert main(["finetune", "tuned", "--compare", "scratch", "--returns", "1e9"]) == 0
     assert capsys.readouterr().out.count("not reached") == 2
+    # The source's body is not the run's, and yet not new to the actor.
+    argv = ["transfer", "tuned", "--to", "centipede-6", "centipede-4", "--episodes", "1", "--num-threads", "1"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert "centipede-6, trained on earlier" in out
+    assert "centipede-4, zero-shot" in out
+    assert "Not new to the actor: centipede-6." in " ".join(out.split())
+    found = {body["morphology"]: body.get("trained_earlier") for body in read_strictly("tuned/transfer.json")["bodies"]}
+    assert found == {"centipede-3": None, "centipede-6": True, "centipede-4": None}
+    assert Run.open("tuned").export("small").earlier_bodies == ("centipede-6",)
+
+
+def read_strictly(path: str) -> dict:
+    """Read JSON that holds no NaN or infinity, which other readers than Python's refuse."""
+    return json.loads(Path(path).read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))

@@ -81,6 +81,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
         (UserError("bad\nbody"), 2, "snowflake: error: bad body\n"),
         (UserError("x" * 5000), 2, f"snowflake: error: {'x' * 1000} ...\n"),
         (KeyboardInterrupt(), 130, "snowflake: interrupted\n"),
+        (KeyboardInterrupt("stopped, saved"), 130, ""),
         (BrokenPipeError(), 141, ""),
         (SystemExit(3), 3, ""),
         (SystemExit(None), 0, ""),

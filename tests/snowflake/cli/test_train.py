@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +38,7 @@ def test_flags_win_over_config_and_method(tmp_path: Path) -> None:
         (["--agents", "centipede-4"], {"agents": ("centipede-4",)}),
         (["--model", "centipede-4"], {"agents": ("centipede-4",)}),
         (["--total-timesteps=7", "--seed", "3"], {"total_timesteps": 7, "seed": 3}),
+        (["--total-timesteps", "3e6", "--n-envs", "2e1"], {"total_timesteps": 3_000_000, "env": {"n_envs": 20}}),
         (["--learning-rate", "1e-4"], {"ppo": {"learning_rate": 1e-4}}),
         (["--log-std-init", "-2"], {"policy": {"log_std_init": -2.0}}),
         (["--target-kl", "0.02"], {"ppo": {"target_kl": 0.02}}),
@@ -77,7 +76,9 @@ def test_a_bad_config_is_saved_by_no_flag_but_bodies_and_environments_may_be_spl
         (["--n_env", "3"], "unknown option --n_env: did you mean '--n-envs'"),
         (["--xyzzy"], "unknown option --xyzzy: snowflake train --help lists the options"),
         (["--n-envs", "abc"], "--n-envs: 'abc' is not a whole number"),
-        (["--n-envs", "1e3"], "--n-envs: '1e3' is not a whole number"),
+        (["--n-envs", "1.5e0"], "--n-envs: '1.5e0' is not a whole number"),
+        (["--n-envs", "1.5"], "--n-envs: '1.5' is not a whole number"),
+        (["--n-envs", "1e400"], "--n-envs: '1e400' is not a whole number"),
         (["--learning-rate", "fast"], "--learning-rate: 'fast' is not a number"),
         (["--target-kl", "low"], "--target-kl: 'low' is none of {None}|FLOAT"),
         (["--n-envs"], "--n-envs"),
@@ -92,9 +93,17 @@ def test_a_bad_config_is_saved_by_no_flag_but_bodies_and_environments_may_be_spl
         (["--agents", "centipede-2"], "3 legs"),
         (
             ["--agents", "centipede-4", "centipede-6", "--critic", "flat"],
-            "critic = 'flat') serves one body, not centipede-4",
+            "policy.critic = 'flat' serves one body, not centipede-4, centipede-6: choose --critic graph",
         ),
         (["--agents", "centipede-4", "centipede-4"], "agents names 'centipede-4' twice"),
+        (
+            ["--agents", "centipede-4", "centipede-4+mass=1"],
+            "agents names 'centipede-4' twice (centipede-4 and centipede-4+mass=1 are the same body)",
+        ),
+        (["--agents", "centipede-4,centipede-6"], "put spaces between bodies, not commas: centipede-4 centipede-6"),
+        (["--agents", "ant+mass=2,hopper-3"], "put spaces between bodies, not commas"),
+        (["--agents", "ant+mass"], "+mass has no value: write +mass=NUMBER"),
+        (["--agents", "ant+gear=2+remove"], "write +remove=NAME, or how many"),
         (["--agents", "centipede-4", "centipede-6", "centipede-8", "--n-envs", "16"], "use 15 or 18"),
         (
             ["--agents", "centipede-4", "centipede-6", "--body-weights", "1"],
@@ -159,26 +168,6 @@ def test_default_run_path_is_one_short_folder_name() -> None:
     assert len(path.name) < 130
 
 
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["--network", "nervnet"], "policy.network = 'nervnet' is not a choice: did you mean 'nervenet'"),
-        (["--critic", "grpah"], "policy.critic = 'grpah' is not a choice: did you mean 'graph'"),
-        (
-            ["--batch-size", "5000"],
-            "ppo.batch_size = 5000 exceeds the rollout of 2048 transitions (n_steps 128 x n_envs",
-        ),
-    ],
-)
-def test_what_can_be_known_is_told_before_torch_is_loaded(argv: list[str], words: str) -> None:
-    script = (
-        "import sys; from snowflake.cli import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script, "train", *argv], capture_output=True, text=True, check=False)
-    assert done.stdout == "2 False\n"
-    assert words in done.stderr
-
-
 def test_files_of_one_name_are_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run keeps its bodies by name; the path alone does not tell them apart."""
     monkeypatch.chdir(tmp_path)
@@ -193,10 +182,16 @@ def test_files_of_one_name_are_told_with_what_to_do(tmp_path: Path, monkeypatch:
 
 def test_networks_are_read_off_their_sources() -> None:
     """What the registry knows and what the sources say is the same."""
-    from snowflake.config.networks import network_names
+    from torch_geometric.nn import conv
+
+    from snowflake.config.networks import component_names, convolution_names, network_names
     from snowflake.networks import registry
 
     own = {name for name, cls in registry._ACTORS.items() if cls.__module__.startswith("snowflake.")}
     assert set(network_names("actor")) >= own >= {"nervenet", "mlp"}
     own = {name for name, cls in registry._CRITICS.items() if cls.__module__.startswith("snowflake.")}
     assert set(network_names("critic")) >= own >= {"flat", "graph"}
+    for kind, table in (("actor", registry._ACTORS), ("critic", registry._CRITICS)):
+        for name in network_names(kind):
+            assert component_names(kind, name) == table[name].components
+    assert set(convolution_names()) == set(conv.classes)

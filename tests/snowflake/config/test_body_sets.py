@@ -11,6 +11,7 @@ from agents.errors import UserError
 from snowflake.config import loader
 from snowflake.config.body_sets import expand_sets, read_set, set_names
 from snowflake.evaluation.bodies import load_bodies
+from tests.envs.robots import ROBOTS
 
 
 def test_every_shipped_body_loads_under_its_own_name() -> None:
@@ -67,7 +68,7 @@ def test_a_config_holds_plain_names(tmp_path: Path) -> None:
         ("set:centipedes", "names no split: write set:centipedes/SPLIT with one of train, test"),
         ("set:", "no body set ''"),
         ("set:nowhere.yaml/test", "nowhere.yaml: is missing"),
-        ("set:centipedes/train+mass", "no body set"),
+        ("set:centipedes/train+mass", r"\+mass has no value: write \+mass=NUMBER"),
     ],
 )
 def test_unknown_sets(name: str, message: str) -> None:
@@ -79,9 +80,10 @@ def test_unknown_sets(name: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("train: hopper-3\n", ":1: split 'train' must be a list of bodies"),
-        ("train: []\n", "must be a list of bodies"),
-        ("a: [hopper-3]\nb: [4]\n", ":2: split 'b' must be a list"),
+        ("a: hopper-3\n", ":1: split 'a' must be a list of bodies"),
+        ("a: []\n", "must be a list of bodies"),
+        ("b: [hopper-3]\na: [4]\n", ":2: split 'a' must be a list"),
+        ("a: [hopper-3]\nb: [4\n", "not valid YAML"),
         ("a: [hopper-3, hopper-3]\n", "names 'hopper-3' twice"),
         ("a: ['set:ants/train']\n", "is a set in a set"),
     ],
@@ -91,3 +93,38 @@ def test_broken_files(tmp_path: Path, text: str, message: str) -> None:
     path.write_text(text)
     with pytest.raises(UserError, match=message):
         expand_sets([f"set:{path}/a"])
+
+
+def test_a_faulty_split_bars_none_of_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("empty: []\ntwice: [ant, ant]\nnone: 3\ngood: [hopper-3]\n")
+    assert expand_sets([f"set:{path}/good"]) == ("hopper-3",)
+    with pytest.raises(UserError, match="with one of empty, twice, none, good"):
+        expand_sets([f"set:{path}"])
+    for split in ("empty", "twice", "none"):
+        with pytest.raises(UserError, match=f"split '{split}'"):
+            expand_sets([f"set:{path}/{split}"])
+    with pytest.raises(UserError, match="split 'empty'"):
+        read_set(str(path))
+
+
+def test_paths_of_model_files_start_from_the_folder_of_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "my sets"
+    (folder / "robots").mkdir(parents=True)
+    for name in ("bot.xml", "robots/arm.XML", "plain"):
+        (folder / name).write_text(ROBOTS["fixed base"])
+    files = ["bot.xml", "bot.xml+mass=2", "robots/arm.XML+gear=2", "robots/arm", "../bot.urdf", "a+mass=2.xml", "plain"]
+    others = ["ant+mass=2", "walker-7", "humanoid+remove=a/b", "/opt/bot.xml", "~/bot.xml+mass=2"]
+    (folder / "mine.yaml").write_text(f"a: {files}\nb: {others}\n")
+    for start in ("my sets", str(folder)):
+        monkeypatch.chdir(tmp_path)
+        assert expand_sets([f"set:{start}/mine.yaml/a+limb=2"]) == tuple(f"{start}/{name}+limb=2" for name in files)
+        assert expand_sets([f"set:{start}/mine.yaml/b"]) == tuple(others)
+    (tmp_path / "bot.xml").write_text("not this one")  # where the command runs
+    names = expand_sets(["set:my sets/mine.yaml/a"])
+    assert agents.load(names[1]) == agents.load(f"{folder}/bot.xml+mass=2")
+    (folder / "bot.xml").unlink()
+    with pytest.raises(UserError, match=r"no model file \S.*my sets/bot.xml: /.*/my sets holds none"):
+        load_bodies(names[:1])
+    monkeypatch.chdir(folder)
+    assert expand_sets(["set:mine.yaml/a"]) == tuple(files)

@@ -118,6 +118,9 @@ def test_a_run_config_is_read_without_a_preset(write) -> None:
         ("ppo: {target_kl: 1E-2}", "target_kl", 0.01),
         ("ppo: {max_grad_norm: .inf}", "max_grad_norm", math.inf),
         ("ppo: {n_steps: 1_000}", "n_steps", 1000),
+        ("ppo: {n_steps: 1e3}", "n_steps", 1000),
+        ("ppo: {n_steps: 2.5E+3}", "n_steps", 2500),
+        ("ppo: {n_steps: 1.e2}", "n_steps", 100),
         ("ppo: {scale_returns: on}", "scale_returns", True),
     ],
 )
@@ -145,7 +148,9 @@ def test_an_empty_section_is_empty(write) -> None:
         ("env: [n_envs]", 1, "env is a section"),
         ("env: {n_envs: many}", 1, "env.n_envs wants a whole number, has 'many'"),
         ("env: {n_envs: true}", 1, "env.n_envs wants a whole number, has true"),
-        ("total_timesteps: 1e6", 1, "total_timesteps wants a whole number, has '1e6': write 1000000"),
+        ("total_timesteps: 1.5e0", 1, "total_timesteps wants a whole number, has '1.5e0'"),
+        ("total_timesteps: 1e-1", 1, "total_timesteps wants a whole number, has '1e-1'"),
+        ("total_timesteps: 1e9999", 1, "total_timesteps wants a whole number, has '1e9999'"),
         ("total_timesteps: 1.5", 1, "total_timesteps wants a whole number, has 1.5"),
         ("ppo: {gamma: true}", 1, "ppo.gamma wants a number, has true"),
         ("ppo: {gamma: 'nan'}", 1, "ppo.gamma wants a number, has 'nan'"),
@@ -236,7 +241,8 @@ def test_overrides_are_checked_like_a_file() -> None:
     with pytest.raises(UserError, match=r"^n_envs is not a key: n_envs belongs in the section env"):
         loader.resolve(overrides={"n_envs": 4})
     with pytest.raises(UserError, match=r"^env.n_envs wants a whole number"):
-        loader.resolve(overrides={"env": {"n_envs": 4.0}})
+        loader.resolve(overrides={"env": {"n_envs": 4.5}})
+    assert loader.resolve(overrides={"total_timesteps": 2e6}).total_timesteps == 2_000_000
 
 
 def test_every_annotation_can_be_read() -> None:

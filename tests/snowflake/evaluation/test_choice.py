@@ -43,3 +43,26 @@ def test_what_is_unknown_or_ambiguous_is_told(runs: tuple[Run, Run], tmp_path: P
         choose_bodies(runs[0], ("pendulumm",))
     with pytest.raises(UserError, match="two bodies are called 'pendulum'"):
         choose_bodies(runs[0], ("pendulum", str(tmp_path / "two" / "pendulum.xml")))
+
+
+def test_variations_of_own_bodies_go_by_short_names_wherever_the_command_runs(
+    runs: tuple[Run, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "mine.yaml").write_text("test: [pendulum, pendulum+gear=2, centipede-6]\n")
+    heavy = load(f"{tmp_path}/two/pendulum.xml+mass=2")
+    assert choose_bodies(runs[1], ("pendulum+mass=2", "pendulum+mass=1")) == (heavy, runs[1].morphologies[0])
+    assert choose_bodies(runs, ("pendulum+mass=2",)) == (load(f"{tmp_path}/one/pendulum.xml+mass=2"),)
+    chosen = choose_bodies(runs[1], ("set:mine.yaml/test+mass=2",))
+    assert [body.name for body in chosen] == ["pendulum+mass=2", "pendulum+mass=2+gear=2", "centipede-6+mass=2"]
+    assert chosen[0] == heavy
+    # A run on a variation knows the others too, and the body that they are made of.
+    varied = Run(tmp_path, TrainConfig(), (heavy,))
+    chosen = choose_bodies(varied, ("pendulum+mass=2", "pendulum+mass=2+gear=2", "pendulum"))
+    assert [body.name for body in chosen] == ["pendulum+mass=2", "pendulum+mass=2+gear=2", "pendulum"]
+    assert chosen[2] == runs[1].morphologies[0]
+    with pytest.raises(UserError, match="unknown body 'pendulum'"):
+        choose_bodies(Run(tmp_path, TrainConfig(), (load("centipede-4"),)), ("pendulum+mass=2",))
+    with pytest.raises(UserError, match="mass=99 must be a number from"):
+        choose_bodies(runs, ("pendulum+mass=99",))

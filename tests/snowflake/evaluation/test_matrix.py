@@ -17,8 +17,10 @@ from agents import UserError, load
 from snowflake.cli import main
 from snowflake.evaluation import measure
 from snowflake.evaluation.extras import Extras
+from snowflake.evaluation.fit import BOUND, MISFIT, Refusal
 from snowflake.evaluation.heat_map import heat_map
-from snowflake.evaluation.matrix import BOUND, CSV_COLUMNS, Matrix, Row, matrix_csv, matrix_json, transfer_matrix
+from snowflake.evaluation.matrix import Matrix, Row, transfer_matrix
+from snowflake.evaluation.matrix_files import CSV_COLUMNS, matrix_csv, matrix_json
 from snowflake.evaluation.matrix_tables import print_matrix
 from snowflake.evaluation.report import evaluate_run
 from snowflake.evaluation.score import FORMULA, Expert, normalized_score
@@ -43,7 +45,7 @@ def test_every_run_plays_every_body(matrix: Matrix, run: Run, flat: Run, two_bod
     ]
     zero_shot = [[None if (c := row.cell(b)) is None else c.zero_shot for b in matrix.columns] for row in matrix.rows]
     assert zero_shot == [[False, True, True], [False, None, None], [False, False, True]]
-    assert matrix.rows[1].bound == ("centipede-3", "centipede-5")
+    assert tuple(matrix.rows[1].refused) == ("centipede-3", "centipede-5")
     for one, row in zip((run, flat, two_bodies), matrix.rows, strict=True):
         for alone in evaluate_run(one, episodes=3, seed=5).bodies:
             cell = row.cell(alone.morphology)
@@ -94,7 +96,9 @@ def test_nothing_is_played_twice(run: Run, two_bodies: Run, monkeypatch: Any) ->
 def test_files_hold_the_cells(matrix: Matrix) -> None:
     data = json.loads(matrix_json(matrix))
     assert [row["network"] for row in data["rows"]] == ["nervenet", "mlp", "nervenet"]
-    assert data["cells"][1][1] == {"note": BOUND}
+    assert data["cells"][1][1]["note"] == BOUND
+    assert "--mlp-transfer" in data["cells"][1][1]["reason"]
+    assert {row["method"] for row in data["rows"]} == {"snowflake"}
     rows = list(csv.DictReader(io.StringIO(matrix_csv(matrix))))
     assert tuple(rows[0]) == CSV_COLUMNS
     assert len(rows) == 7 * 2 + 2
@@ -115,6 +119,33 @@ def test_files_hold_the_cells(matrix: Matrix) -> None:
             assert float(line["distance_m"]) == body.episodes["stochastic"].distance.mean()
 
 
+def test_a_run_of_other_features_has_refused_cells(run: Run, tiny: Any, tmp_path: Path, capsys: Any) -> None:
+    """One foreign run beside two that understand each other: its cells say why, the others are played."""
+    from snowflake.ppo.train import train
+
+    config = tiny(("centipede-3",))
+    other = train(config, tmp_path / "other", progress=False)
+    env = dataclasses.replace(config.env, features="general")
+    foreign = train(dataclasses.replace(config, agents=("hopper",), env=env), tmp_path / "foreign", progress=False)
+    made = transfer_matrix((run, other, foreign), (), episodes=1, seed=5)
+    played = [[row.cell(body) is not None for body in made.columns] for row in made.rows]
+    assert made.columns == ("centipede-4", "centipede-3", "hopper")
+    assert [row[:2] for row in played[:2]] == [[True, True], [True, True]]
+    assert played[0][2] is played[1][2] is False
+    assert made.rows[0].refused["hopper"].word == MISFIT
+    print_matrix(made)
+    words = " ".join(capsys.readouterr().out.split())
+    assert MISFIT in words
+    assert f"{run.path.name} on hopper: a policy of 'centipede-4' has node types" in words
+    heat_map(made)
+    matrix_csv(made)
+
+
+def test_a_matrix_of_refused_cells_alone_is_refused(flat: Run) -> None:
+    with pytest.raises(UserError, match=r"no run can play a body of another: .*--mlp-transfer"):
+        transfer_matrix((flat, flat), (load("centipede-5"),), episodes=1, seed=5)
+
+
 def big(result: Any) -> Matrix:
     """Two rows with easy numbers: a graph policy on six bodies, and a flat one that is bound to the first."""
     names = (*(f"centipede-{n}" for n in range(6, 11)), "centipede-6+mass=0.8+gear=1.25")
@@ -123,7 +154,8 @@ def big(result: Any) -> Matrix:
     bodies = (first.bodies[0], dataclasses.replace(first.bodies[1], expert=Expert(("x",), expert)), *first.bodies[2:])
     first = dataclasses.replace(first, bodies=bodies)
     flat = dataclasses.replace(result("transfer", names[:1]), run="runs/flat")
-    rows = (Row(first, "nervenet", names[:1], ()), Row(flat, "mlp", names[:1], names[1:]))
+    bound = dict.fromkeys(names[1:], Refusal(BOUND, "it is"))
+    rows = (Row(first, "snowflake", "nervenet", names[:1], {}), Row(flat, "mlp", "mlp", names[:1], bound))
     return Matrix(rows, names, {})
 
 
@@ -155,7 +187,7 @@ def test_the_heat_map_shows_the_numbers(result: Any) -> None:
     np.testing.assert_allclose(values[0], expected)
     assert np.isnan(values[1, 1:]).all()
     texts = [text.get_text() for text in figure.axes[0].texts]
-    assert texts.count("bound\nto its body") == 5
+    assert texts.count("bound to its\nbody") == 5
     scores = np.ma.filled(figure.axes[2].images[0].get_array(), np.nan)
     assert np.isfinite(scores).tolist() == [[False, True, *[False] * 4], [False] * 6]
 

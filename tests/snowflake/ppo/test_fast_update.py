@@ -12,13 +12,13 @@ from torch import Tensor
 
 from agents.errors import UserError
 from snowflake.networks.base import Network, block_rows
-from snowflake.numerics import MatmulPrecision, check_precision
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.ppo.buffer import Minibatch
 from snowflake.ppo.critic_warmup import update_critic
 from snowflake.ppo.train import build, resume, train
 from snowflake.ppo.update import PPOUpdate, UpdateSettings, actor_loss, critic_loss
 from snowflake.ppo.workers import Workers
+from snowflake.precision import MatmulPrecision, check_precision
 from tests.snowflake.ppo.helpers import METHODS, tiny_config
 from tests.snowflake.ppo.test_update import filled_buffer
 

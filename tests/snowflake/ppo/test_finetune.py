@@ -142,6 +142,7 @@ def test_the_source_is_recorded(source: Run, run: Run) -> None:
         "step": SOURCE_STEPS,
         "actor_sha256": hashlib.sha256(actor.read_bytes()).hexdigest(),
         "agents": ["centipede-3"],
+        "earlier_agents": [],
     }
     assert (note["from_scratch"], note["frozen"], note["critic_warmup_updates"]) == (False, [], WARMUP)
     assert not (source.path / "finetune.json").exists()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from snowflake.json_files import Entry
 from snowflake.report.rows import Row, row_of
 
 
@@ -80,7 +81,7 @@ def values() -> Any:
 def row() -> Any:
     def make(*args: Any, **options: Any) -> Row:
         given = make_values(*args, **options)
-        return row_of(given, Path(f"{given['cell']}.json"))
+        return row_of(Entry(given, Path(f"{given['cell']}.json"), "delete it"))
 
     return make
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 from snowflake.report import analysis
+from snowflake.report.build import build
 from snowflake.report.curves import ALL_BODIES, EVALUATION, TRAINING, diagnostic_panels, return_panels
-from snowflake.report.figures import COLORS, Look, panel_figure
-from snowflake.report.rows import labels
+from snowflake.report.figures import COLORS, Look, matrix_figure, panel_figure
+from snowflake.report.rows import Measured, labels
 from snowflake.report.tables import comparison_table, final_table, matrix_table
 
 
@@ -32,7 +34,7 @@ def test_final_table(row: Any) -> None:
     assert (line.falls, line.episodes, line.trainable, line.total) == (3, 6, 500, 700)
     [cells] = final_table([line]).rows
     assert cells[:7] == ("good", "a", "3", "1,000", "50.0 ± 45.8", "45.0 [10.0, 100]", "40.0")
-    assert cells[-4:] == ("3/6", "5.0", "0.0", "500 of 700")
+    assert cells[-5:] == ("5.0", "0.0", "5.0 ± 4.6", "3/6", "500 of 700")
 
 
 def test_one_seed_shows_neither_deviation_nor_interval(row: Any) -> None:
@@ -77,9 +79,41 @@ def test_transfer_matrix(row: Any) -> None:
     assert matrix_table(matrix).rows == (
         ("flat (a)", "5.0*", "–", "–"),
         ("good (a)", "55.0 ± 7.1*", "25.0 ± 0.0", "20.0 ± 7.1"),
+        ("zero action", "5.0", "5.0", "5.0"),
         ("random play", "0.0", "0.0", "0.0"),
     )
     assert analysis.transfer_matrix(rows[2:], "stochastic") is None
+
+
+def test_mapped_cells_are_marked(row: Any) -> None:
+    flat = dataclasses.replace(row("flat", {"a": 10.0}, 0, transfer={"b": 4.0}), mapped=True)
+    matrix = analysis.transfer_matrix([flat, row("good", {"a": 20.0}, 0, transfer={"b": 6.0})], "mean_action")
+    assert matrix is not None
+    assert [row[1:] for row in matrix_table(matrix).rows[:2]] == [("10.0*", "4.0 (mapped)"), ("20.0*", "6.0")]
+    texts = [text.get_text() for text in matrix_figure(matrix).axes[0].texts]
+    assert texts == ["10\ntrained", "4\nmapped", "20\ntrained", "6"]
+    title = "Transfer to other bodies"
+    for rows, told in (([flat], True), ([dataclasses.replace(flat, mapped=False)], False)):
+        (section,) = (s for s in build(rows, "t", "c").sections if s.title == title)
+        assert ('"mapped": a flat policy' in section.text) is told
+
+
+def test_different_numbers_of_episodes_are_told(row: Any) -> None:
+    few, many = row("good", {"a": 10.0}, 0), row("good", {"a": 20.0}, 1)
+    assert build([few, many], "t", "c").sections[0].notes == ()
+    assert many.final is not None
+    twice = {w: Measured(np.tile(m.returns, 2), np.tile(m.distance, 2), m.falls) for w, m in many.final["a"].items()}
+    many = dataclasses.replace(many, final={"a": twice})
+    report = build([few, many], "t", "c")
+    (note,) = report.sections[0].notes
+    assert note.startswith("Numbers of episodes differ: 2 (good seed 0 on a); 4 (good seed 1 on a).")
+    assert note in report.numbers["notes"]
+
+
+def test_one_evaluation_is_no_curve(row: Any) -> None:
+    [panel] = return_panels([row("good", {"a": 1.0}, 0, curves={"eval/mean_reward": ([500], [1.0])})], EVALUATION)
+    assert panel.bands == ()
+    assert panel.notes == ("good: one step only (500) is covered by all of its curves, so no curve is drawn",)
 
 
 def test_return_curve_lies_on_the_steps_that_all_seeds_cover(row: Any) -> None:

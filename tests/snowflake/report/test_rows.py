@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents import UserError
-from snowflake.report.rows import find_rows, labels, read_row
+from snowflake.json_files import Entry
+from snowflake.report.rows import find_rows, labels, read_row, row_of
+from tests.snowflake.damage import NO_JSON, NO_OBJECT, told, variants
 
 
 def test_row_is_read(tmp_path: Path, values: Any) -> None:
@@ -26,6 +29,9 @@ def test_row_is_read(tmp_path: Path, values: Any) -> None:
     assert row.curves["eval/a/mean_reward"][1].tolist() == [0.0, 50.0, 100.0]
 
 
+NULL = object()
+
+
 def change(*path: str | int, to: Any = None) -> Callable[[Any], None]:
     def apply(values: Any) -> None:
         for key in path[:-1]:
@@ -33,7 +39,7 @@ def change(*path: str | int, to: Any = None) -> Callable[[Any], None]:
         if to is None:
             del values[path[-1]]
         else:
-            values[path[-1]] = to
+            values[path[-1]] = None if to is NULL else to
 
     return apply
 
@@ -44,13 +50,29 @@ def change(*path: str | int, to: Any = None) -> Callable[[Any], None]:
         (change("format"), "no row of a study"),
         (change("format", to=9), "row format 9, this version reads 1"),
         (change("seed"), "'seed' is missing"),
-        (change("agents", to="a"), "must list the bodies"),
+        (change("agents", to="a"), "'agents' must be a list, it is a text"),
         (change("agents", to=["a", "b"]), "no episodes on 'b'"),
         (change("final", "bodies", 0, "policies", "random"), "no random episodes on 'a'"),
         (change("final", "bodies", 0, "policies", "random", "returns", to=[1.0, None]), "list of finite numbers"),
         (change("final", "bodies", 0, "policies", "random", "returns", to=[1.0]), "do not pair up"),
         (change("curves", "eval/a/mean_reward", "steps", to=[0, 500, 500]), "increasing steps"),
-        (change("final", to=3), "is damaged"),
+        (change("final", to=3), "'final' must be an object, it is a number"),
+        (change("final", to=[]), "'final' must be an object, it is a list"),
+        (change("final", "bodies", to=NULL), r"'final\.bodies' must be a list, it is null"),
+        (change("final", "bodies", 0, to=[]), r"'final\.bodies\[0\]' must be an object, it is a list"),
+        (
+            change("final", "bodies", 0, "policies", "random", "falls", to=-1),
+            r"falls' must be between 0 and 2, it is -1",
+        ),
+        (change("final", "bodies", 0, "policies", "random", "falls", to=3), r"falls' must be between 0 and 2, it is 3"),
+        (
+            change("final", "bodies", 0, "policies", "random", "falls", to=1.5),
+            "falls' must be a whole number, it is a n",
+        ),
+        (change("seed", to="0"), "'seed' must be a whole number, it is a text"),
+        (change("curves", to=[]), "'curves' must be an object, it is a list"),
+        (change("parameters", "total", to=True), r"'parameters\.total' must be a whole number, it is true or false"),
+        (change("commands", to="snowflake"), "'commands' must be a list, it is a text"),
     ],
 )
 def test_broken_row_is_named_in_one_line(tmp_path: Path, values: Any, edit: Any, message: str) -> None:
@@ -62,11 +84,33 @@ def test_broken_row_is_named_in_one_line(tmp_path: Path, values: Any, edit: Any,
         read_row(file)
     assert str(file) in str(told.value)
     assert "\n" not in str(told.value)
+    assert "indices" not in str(told.value)
+
+
+def test_a_row_without_an_evaluation_is_read(tmp_path: Path, values: Any) -> None:
+    """`final: null`: the row has curves and the steps of its training."""
+    file = tmp_path / "row.json"
+    file.write_text(json.dumps({**values("good", {"a": 100.0}, 0), "final": None}))
+    row = read_row(file)
+    assert (row.final, row.steps, row.checkpoint) == (None, 1000, "")
+
+
+def test_every_damage_of_a_row_is_one_line(tmp_path: Path, values: Any) -> None:
+    file = tmp_path / "row.json"
+    whole = values("good", {"a": 100.0}, 3, transfer={"c": 50.0})
+    whole["transfer"]["mlp_mapped"] = True
+    for text in (*NO_JSON, *NO_OBJECT):
+        file.write_bytes(text)
+        assert told(lambda: read_row(file), file)
+    count = 0
+    for damaged in variants(whole):
+        count += told(partial(row_of, Entry(damaged, file, "delete it")), file) is not None
+    assert count > 300  # some are no damage: another variant's name, keys that a report does not read
 
 
 def test_half_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "row.json").write_text('{"format": 1, ')
-    with pytest.raises(UserError, match=r"row\.json cannot be read"):
+    with pytest.raises(UserError, match=r"row\.json is damaged: it is no JSON"):
         read_row(tmp_path / "row.json")
 
 

@@ -20,7 +20,9 @@ from snowflake.evaluation.files import to_json
 from snowflake.evaluation.results import LABELS, BodyResult, Result
 from snowflake.evaluation.rollout import EpisodeBatch
 from snowflake.report.files import read_folders
+from snowflake.report.runs import _result
 from snowflake.run import Run
+from tests.snowflake.damage import NO_JSON, NO_OBJECT, told, variants
 
 
 def batch(mean: float) -> EpisodeBatch:
@@ -99,8 +101,66 @@ def test_runs_of_one_method_are_told_apart_by_their_settings(make: Any) -> None:
 def test_damaged_evaluation_is_named(make: Any) -> None:
     path = make("one", 0)
     (path / "evaluation.json").write_text("{")
-    with pytest.raises(UserError, match=r"one/evaluation\.json cannot be read"):
+    with pytest.raises(UserError, match=r"one/evaluation\.json is damaged: it is no JSON"):
         read_folders([path])
+
+
+def slim(whole: dict[str, Any]) -> dict[str, Any]:
+    """What a report reads of a result, of its first body."""
+    body = whole["bodies"][0]
+    ways = {
+        way: {"falls": w["falls"], "episodes": {key: w["episodes"][key] for key in ("returns", "distance")}}
+        for way, w in body["policies"].items()
+    }
+    kept = {key: whole[key] for key in ("kind", "checkpoint", "trained_steps", "provenance")}
+    return {**kept, "bodies": [{"morphology": body["morphology"], "policies": ways}]}
+
+
+def test_every_damage_of_a_result_is_one_line(make: Any) -> None:
+    path = make("one", 0)
+    file = path / "transfer.json"
+    whole = json.loads(to_json(result("transfer", {"centipede-4": 10.0, "centipede-6": 4.0})))
+    for text in (*NO_JSON, *NO_OBJECT, b"{}", b'{"kind": "transfer"}', b'{"kind": "evaluation"}'):
+        file.write_bytes(text)
+        assert told(lambda: read_folders([path]), file)
+    count = 0
+    for damaged in variants(slim(whole)):
+        file.write_text(json.dumps(damaged))
+        count += told(lambda: _result(path, "transfer"), file) is not None
+    assert count > 150
+    whole["bodies"][0]["policies"]["random"]["falls"] = -1
+    file.write_text(json.dumps(whole))
+    with pytest.raises(UserError, match=r"'bodies\[0\]\.policies\.random\.falls' must be between 0 and 2, it is -1"):
+        read_folders([path])
+
+
+@pytest.mark.parametrize("damage", ["cut off", "corrupt"])
+def test_a_damaged_event_file_is_told(make: Any, damage: str) -> None:
+    path = make("one", 0)
+    (file,) = (path / "tensorboard").iterdir()
+    [whole], notes = read_folders([path])
+    assert notes == []
+    data = file.read_bytes()
+    file.write_bytes(
+        data[:-5] if damage == "cut off" else data[: len(data) // 2] + b"\0\1\2" + data[len(data) // 2 + 3 :]
+    )
+    [row], notes = read_folders([path])
+    assert notes == [f"Curves end early: {file} is damaged or still being written, and read up to there."]
+    points = [sum(len(steps) for steps, _ in one.curves.values()) for one in (row, whole)]
+    assert 0 < points[0] < points[1] == 6
+    file.write_bytes(b"nonsense" * 9)
+    (path / "evaluation.json").write_text(to_json(result("evaluation", {"centipede-4": 10.0})))
+    [row], notes = read_folders([path])
+    assert (row.curves, len(notes)) == ({}, 1)
+
+
+def test_a_run_of_a_flat_policy_was_mapped(make: Any) -> None:
+    path = make("one", 0)
+    (path / "transfer.json").write_text(to_json(result("transfer", {"centipede-4": 10.0, "centipede-6": 4.0})))
+    assert not read_folders([path])[0][0].mapped
+    config = path / "config.yaml"
+    config.write_text(config.read_text().replace("network: nervenet", "network: mlp"))
+    assert read_folders([path])[0][0].mapped
 
 
 def test_runs_with_nothing_to_show_are_told(make: Any) -> None:
@@ -110,5 +170,7 @@ def test_runs_with_nothing_to_show_are_told(make: Any) -> None:
     with pytest.raises(UserError, match="one holds neither curves nor an evaluation: snowflake evaluate makes one"):
         read_folders([path])
     (path / "bodies" / "centipede-4.graph.json").write_text("[]")
-    with pytest.raises(UserError, match=r"one is damaged: centipede-4\.graph\.json cannot be read"):
+    with pytest.raises(
+        UserError, match=r"centipede-4\.graph\.json is damaged: the file must be an object, it is a list"
+    ):
         read_folders([path])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from tests.snowflake.sweep import studies
 
 def test_cells_are_the_product_with_the_seed_outermost(tmp_path: Path) -> None:
     study = studies.read(tmp_path, studies.TINY.replace("[centipede-4]", "[centipede-4, [centipede-3, centipede-6]]"))
+    study = dataclasses.replace(study, variants={"graph": study.variants["graph"], "other": {"method": "nervenet"}})
     names = [cell.name for cell in cells_of(study, "tiny.yaml")]
     bodies = ("centipede-4", "centipede-3+centipede-6")
-    assert names == [f"{v}__{b}__seed{s}" for s in (0, 1) for b in bodies for v in ("graph", "flat")]
+    assert names == [f"{v}__{b}__seed{s}" for s in (0, 1) for b in bodies for v in ("graph", "other")]
 
 
 def test_a_cell_is_what_train_would_make_of_the_same_settings(tmp_path: Path) -> None:
@@ -63,6 +65,16 @@ def test_names_of_many_bodies_stay_short_and_differ(tmp_path: Path) -> None:
     assert max(map(len, names)) < 100
 
 
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    text = "<mujoco><worldbody><body><joint name='j'/><geom size='.1'/></body></worldbody><actuator><motor joint='j'/>"
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "bot.xml").write_text(text + "</actuator></mujoco>")
+    study = studies.read(tmp_path, f"agents: ['{tmp_path}/a/bot.xml', '{tmp_path}/b/bot.xml']\n")
+    with pytest.raises(UserError, match="two cells of study tiny would be called snowflake__bot__seed0"):
+        cells_of(study, "x")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -91,6 +103,9 @@ def test_mistakes_are_told_with_their_place(tmp_path: Path, text: str, message: 
 def test_mistakes_that_show_when_cells_are_resolved(tmp_path: Path) -> None:
     for text, message in (
         ("agents: [centipede-1]\n", "centipede-1"),
+        ("agents: [centipede-4]\ntransfer: [nope]\n", "'nope'"),
+        ("agents: [[centipede-3, centipede-4]]\nvariants:\n  a: {method: mlp}\n", "'mlp' serves one body"),
+        ("agents: [centipede-4]\nvariants:\n  a: {policy: {network: nerv}}\n", "policy.network = 'nerv'"),
         ("variants:\n  a: {method: snowflak}\n", "did you mean 'snowflake'"),
         ("variants:\n  a: {ppo: {gamma: 7}}\n", "variant a of study tiny: ppo.gamma = 7.0 is out of range"),
     ):

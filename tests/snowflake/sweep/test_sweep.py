@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from agents.errors import UserError
 from snowflake.cli import main
+from snowflake.config.study import read_study
 from snowflake.files import dump_json
 from snowflake.run import Run
 from snowflake.sweep import launch
@@ -72,7 +74,7 @@ def test_a_cell_that_is_done_is_not_run_again(tmp_path: Path) -> None:
     sweep = prepared(tmp_path)
     sweep.result(FLAT).write_text(dump_json({"mark": 1}))
     run_cell(sweep, FLAT)
-    assert sweep.read_result(FLAT) == {"mark": 1}
+    assert json.loads(sweep.result(FLAT).read_text()) == {"mark": 1}
     assert not sweep.run(FLAT).exists()
 
 
@@ -112,7 +114,7 @@ def test_the_time_limit_ends_cells_saved(tmp_path: Path, capsys: pytest.CaptureF
     assert main([*argv, "--time-limit", "0.1"]) == 130
     step = Run.open(out / "runs" / FLAT).index()["last"]
     assert step > 0
-    assert "stopped, saved" in capsys.readouterr().err
+    assert "stopped at step" in capsys.readouterr().err
     assert Run.open(out / "runs" / FLAT).config.total_timesteps > step
 
 
@@ -125,13 +127,39 @@ def test_a_changed_study_does_not_mix_with_the_old_one(tmp_path: Path, capsys: p
     assert len(error.strip().splitlines()) == 1
 
 
+def test_a_robot_that_was_changed_since_is_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    robot = tmp_path / "robot.xml"
+    text = "<mujoco><worldbody><body pos='0 0 1'><joint name='j' axis='0 1 0'/><geom size='SIZE'/></body></worldbody>"
+    text += "<actuator><motor joint='j'/></actuator></mujoco>"
+    robot.write_text(text.replace("SIZE", "0.1"))
+    tiny = studies.TINY.replace("[centipede-4]", f"['{robot}']").replace("[centipede-6]", "[]")
+    study = studies.write(tmp_path, tiny)
+    sweep = SweepFolder(tmp_path / "out")
+    sweep.prepare(cells_of(read_study(study), "tiny.yaml"), "")
+    robot.write_text(text.replace("SIZE", "0.2"))
+    with pytest.raises(UserError, match="is not the one that cell"):
+        run_cell(sweep, next(sweep.path.glob("cells/graph__*robot__seed0.yaml")).stem)
+    assert main(["sweep", str(study), "--output", str(sweep.path)]) == 2
+    assert "started with other settings" in capsys.readouterr().err
+
+
+def test_a_damaged_row_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    sweep = prepared(tmp_path)
+    for text in ("{", "{}", '{"final": null}'):
+        sweep.result(FLAT).write_text(text)
+        argv = ["sweep", str(studies.write(tmp_path)), "--output", str(sweep.path), "--list"]
+        assert main(argv) == 2
+        assert "is damaged: delete it" in capsys.readouterr().err
+
+
 def test_a_failing_cell_is_named_and_the_others_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    text = studies.TINY.replace("[centipede-4]", "[[centipede-4, centipede-3]]").replace("[0, 1]", "[0]")
-    study, out = studies.write(tmp_path, text), tmp_path / "out"
+    study, out = studies.write(tmp_path, studies.TINY.replace("[0, 1]", "[0]")), tmp_path / "out"
+    damaged = out / "runs" / FLAT / "config.yaml"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("agents: 3\n")
     assert main(["sweep", str(study), "--output", str(out), "--jobs", "2"]) == 1
-    output = capsys.readouterr().out
-    assert "failed: flat__centipede-4+centipede-3__seed0: snowflake: error: the flat actor" in output
-    assert (out / "results" / "graph__centipede-4+centipede-3__seed0.json").exists()
+    assert f"failed: {FLAT}: snowflake: error: " in capsys.readouterr().out
+    assert [path.stem for path in (out / "results").iterdir()] == [GRAPH]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +169,7 @@ def test_a_failing_cell_is_named_and_the_others_run(tmp_path: Path, capsys: pyte
         (["methods", "--only", "mlp__centipede-6__seed7"], "no such cell: did you mean"),
         (["methods", "--jobs", "2", "--ray-address", "auto"], "leave it out"),
         (["methods", "--time-limit", "0"], "give minutes"),
+        (["methods", "--only"], "--only names no cell"),
     ],
 )
 def test_wrong_flags(argv: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
