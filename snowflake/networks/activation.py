@@ -17,7 +17,11 @@ def tanh(x: Tensor) -> Tensor:
     On CPUs that are not Intel's, PyTorch's sigmoid is about six times as fast as its tanh, and 2 sigmoid(2x) - 1 is the
     same to 2e-7 absolute in float32. Elsewhere this is `torch.tanh`.
     """
-    if x.device.type != "cpu" or native_is_fast():
+    if x.device.type != "cpu":
+        return torch.tanh(x)
+    if torch.compiler.is_compiling():  # whose own tanh is about three times as slow as its sigmoid
+        return 2.0 * torch.sigmoid(2.0 * x) - 1.0
+    if native_is_fast():
         return torch.tanh(x)
     if torch.is_grad_enabled() and x.requires_grad:
         return _Tanh.apply(x)  # type: ignore[no-any-return]
