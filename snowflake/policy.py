@@ -14,10 +14,12 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch.nn import functional as F
 
 from agents.errors import UserError
+from snowflake.compilation import NetworkCalls
 from snowflake.config import PolicyConfig
 from snowflake.freezing import freeze, trainable_parameters
 from snowflake.graph import MorphologyGraph
-from snowflake.networks import build_actor, build_critic, map_log_std, map_mlp
+from snowflake.networks import Network, build_actor, build_critic, map_log_std, map_mlp
+from snowflake.prepared import PreparedBatch, Runner
 
 State = dict[str, torch.Tensor]
 """Memory carried between steps, ``(n_envs, ...)`` tensors; empty for memoryless policies."""
@@ -77,7 +79,7 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         self.config = config
         self.seed = seed
         self.critic_learning_rate = critic_learning_rate
-        super().__init__(observation_space, action_space, lr_schedule, optimizer_kwargs={"eps": 1e-8})
+        super().__init__(observation_space, action_space, lr_schedule, optimizer_kwargs={"eps": 1e-8, "fused": True})
 
     def _build(self, lr_schedule: Any) -> None:
         """Create actor, critic and their optimisers (the one method that SB3's constructor leaves to us)."""
@@ -90,9 +92,10 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         for k, graph in enumerate(self.graphs):
             mask[k, : graph.act_dim] = 1.0
         self.register_buffer("action_mask", mask, persistent=False)  # (bodies, A)
+        self.calls = NetworkCalls(self.actor, self.critic)
         self.optimizer = torch.optim.Adam(trainable_parameters(self.actor), lr=lr_schedule(1), **self.optimizer_kwargs)
         self.critic_optimizer = torch.optim.Adam(
-            trainable_parameters(self.critic), lr=self.critic_learning_rate, eps=1e-5
+            trainable_parameters(self.critic), lr=self.critic_learning_rate, eps=1e-5, fused=True
         )
 
     # --- distribution -------------------------------------------------------------------------------------------
@@ -103,30 +106,51 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
             return torch.zeros(obs.shape[0], dtype=torch.long, device=obs.device)
         return obs[:, -1].long()
 
+    def prepare(self, obs: torch.Tensor, network: Network, runner: Runner | None = None) -> PreparedBatch:
+        """What the actor or the critic makes of observations ``(N, D)`` before its first trainable parameter.
+
+        With a runner, for an update: threads share the work, and there are no gradients.
+        """
+        body = self.body_index(obs) if len(self.graphs) > 1 else None
+        if runner is None:
+            return PreparedBatch.of(network, obs, body)
+        with torch.no_grad():
+            return PreparedBatch.of(network, obs, body, runner)
+
+    def rows_at_once(self, network: Network, size: int) -> int:
+        """Into parts of how many rows a minibatch of ``size`` is cut."""
+        return network.rows_at_once() if self.splits_batches else size
+
+    @property
+    def splits_batches(self) -> bool:
+        """Whether an update cuts minibatches into parts: on the CPU, uncompiled."""
+        return self.action_mask.device.type == "cpu" and not self.calls.compiled
+
     def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Mean, log standard deviation and mask of real actuators, each ``(N, A)``; padded entries are 0."""
-        if len(self.graphs) == 1:
-            mean, log_std = self.actor.distribution(obs, 0)
-            return mean, log_std.expand_as(mean), self.action_mask[0].expand_as(mean)
-        body = self.body_index(obs)
-        rows, means, log_stds = [], [], []
+        mean, log_std, mask = self.distribution_of(self.prepare(obs, self.actor))
+        return mean, log_std.expand_as(mean), mask.expand_as(mean)
+
+    def distribution_of(self, prepared: PreparedBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The same, of observations that were prepared for the actor; the last two ``(A,)`` with one body."""
+        if prepared.body is None and prepared.parts[0].rows is None:
+            (part,) = prepared.parts
+            return *self.calls.distribution(part.tensors, part.body), self.action_mask[part.body]
         width = self.action_mask.shape[1]
-        for k, graph in enumerate(self.graphs):
-            row = torch.nonzero(body == k)[:, 0]
-            if len(row):
-                mean, log_std = self.actor.distribution(obs[row], k)
-                pad = (0, width - graph.act_dim)
-                rows.append(row)
-                means.append(F.pad(mean, pad))
-                log_stds.append(F.pad(log_std.expand_as(mean), pad))
-        back = torch.argsort(torch.cat(rows))
-        return torch.cat(means)[back], torch.cat(log_stds)[back], self.action_mask[body]
+        means, log_stds, masks = [], [], []
+        for part in prepared.parts:
+            mean, log_std = self.calls.distribution(part.tensors, part.body)
+            pad = (0, width - mean.shape[1])
+            means.append(F.pad(mean, pad))
+            log_stds.append(F.pad(log_std, pad).expand_as(means[-1]))
+            masks.append(self.action_mask[part.body].expand_as(means[-1]))
+        return prepared.join(means), prepared.join(log_stds), prepared.join(masks)
 
     @staticmethod
     def log_prob(actions: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Log-density of ``actions`` under the diagonal Gaussian, summed over real actuators. ``(N,)``."""
-        z = (actions - mean) * torch.exp(-log_std)
-        return (-(0.5 * z * z + log_std + _LOG_SQRT_2PI) * mask).sum(-1)
+        z = (actions - mean) * (torch.exp(-log_std) * mask)
+        return -0.5 * z.square().sum(-1) - ((log_std + _LOG_SQRT_2PI) * mask).sum(-1)
 
     @staticmethod
     def entropy(log_std: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -168,21 +192,21 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
 
     def predict_values(self, obs: torch.Tensor) -> torch.Tensor:
         """Value of each observation, ``(N,)``."""
-        if len(self.graphs) == 1:
-            return self.critic.value(obs, 0)
-        body = self.body_index(obs)
-        rows, values = [], []
-        for k in range(len(self.graphs)):
-            row = torch.nonzero(body == k)[:, 0]
-            if len(row):
-                rows.append(row)
-                values.append(self.critic.value(obs[row], k))
-        return torch.cat(values)[torch.argsort(torch.cat(rows))]
+        return self.value_of(self.prepare(obs, self.critic))
+
+    def value_of(self, prepared: PreparedBatch) -> torch.Tensor:
+        """Value of observations that were prepared for the critic, ``(N,)``."""
+        return prepared.join([self.calls.value(part.tensors, part.body) for part in prepared.parts])
 
     def action_log_prob(self, obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability and entropy of ``actions`` (actor only), each ``(N,)``."""
-        mean, log_std, mask = self.distribution(obs)
-        return self.log_prob(actions, mean, log_std, mask), self.entropy(log_std, mask)
+        return self.action_log_prob_of(self.prepare(obs, self.actor), actions)
+
+    def action_log_prob_of(self, prepared: PreparedBatch, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same, of observations that were prepared for the actor."""
+        mean, log_std, mask = self.distribution_of(prepared)
+        log_prob = self.log_prob(actions, mean, log_std, mask)
+        return log_prob, self.entropy(log_std, mask).expand_as(log_prob)
 
     def evaluate_actions(
         self, obs: torch.Tensor, actions: torch.Tensor

@@ -46,6 +46,7 @@ COMMANDS: dict[str, Command] = {
     "inspect": Command("snowflake.cli.inspect:main", "report on a model: its graph, what drives what, what is odd"),
     "video": Command("snowflake.cli.video:main", "film a trained policy, without a display"),
     "play": Command("snowflake.cli.play:main", "watch a trained policy in MuJoCo's viewer"),
+    "bench": Command("snowflake.cli.bench:main", "measure training on this machine and recommend settings"),
     "agents": Command("snowflake.cli.agents:main", "list the ready-made bodies"),
 }
 """Every command by name, in the order of the help text."""

@@ -25,7 +25,7 @@ class ResumeFlags:
     device: str | None = None
     """Device to go on with: cpu, cuda, cuda:N; without it, as before. Elsewhere the run is no longer bit-exact."""
     torch_threads: int | None = None
-    """Threads of torch; without it, as before. With another number the run is no longer bit-exact."""
+    """Threads of the update; without it, as before. On the CPU the run stays bit-exact all the same."""
     num_threads: int | None = None
     """Physics threads; without it, as before."""
 

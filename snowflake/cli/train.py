@@ -60,11 +60,19 @@ def parse_train(argv: Sequence[str]) -> tuple[TrainConfig, Path]:
     defaults = loader.build(layers, TrainFlags)
     flags = parse(TrainFlags, argv, _PROG, default=defaults)
     config = loader.build([*layers, loader.Layer(loader.difference(flags, defaults))])
-    # All that can be told before torch is imported, which takes seconds.
+    check_config(config)
+    return config, flags.run or default_run_path(config)
+
+
+def check_config(config: TrainConfig) -> None:
+    """Tell all that can be told before torch is imported, which takes seconds.
+
+    Raises:
+        agents.errors.UserError: A network, component or body is unknown, or they do not go together.
+    """
     check_networks(config.policy, config.ppo)
     check_names([agents.load(name) for name in config.agents], config.agents)
     config.policy.check_bodies(config.agents)
-    return config, flags.run or default_run_path(config)
 
 
 def default_run_path(config: TrainConfig) -> Path:

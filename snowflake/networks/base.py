@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, cast
@@ -12,6 +13,23 @@ from torch import Tensor, nn
 from agents.errors import UserError, nearest
 from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
+
+Prepared = tuple[Tensor, ...]
+"""What a network makes of observations before the first parameter that trains; the batch is the second to last axis of
+each tensor. During an update, in which statistics stand still, it does not change."""
+
+
+BLOCK = 2**17
+"""Numbers in an array that is computed at once on the CPU: half a megabyte in float32."""
+
+
+def block_rows(width: int) -> int:
+    """Return how many observations are best computed at once, if an array has ``width`` numbers for each.
+
+    The power of two, 8 or more, whose arrays come closest to `BLOCK`: they are read several times, and should stay in a
+    core's own cache in between.
+    """
+    return int(2 ** max(3, round(math.log2(BLOCK / width))))
 
 
 class Network(nn.Module, ABC):
@@ -42,6 +60,24 @@ class Network(nn.Module, ABC):
             raise UserError(f"{type(self).__name__} has no component {name!r}: {nearest(name, self.components)}")
         return {key: p for key, p in self.named_parameters() if key == name or key.startswith(f"{name}.")}
 
+    def is_frozen(self, name: str) -> bool:
+        """Return whether no parameter of a component trains."""
+        part = getattr(self, name)
+        return not any(p.requires_grad for p in (part.parameters() if isinstance(part, nn.Module) else (part,)))
+
+    def rows_at_once(self) -> int:
+        """Return how many observations the CPU best computes at once: see `block_rows`."""
+        return block_rows(self.config.hidden_size)
+
+    @abstractmethod
+    def prepare(self, obs: Tensor, k: int = 0) -> Prepared:
+        """Return what does not depend on parameters that train.
+
+        Args:
+            obs: (N, D_k or wider) float32; extra columns on the right are ignored.
+            k: which of `graphs` they come from.
+        """
+
     @abstractmethod
     def update_normalizer(self, obs: Tensor, k: int) -> None:
         """Add observations to the running statistics of the inputs.
@@ -56,24 +92,32 @@ class Actor(Network):
     """Maps observations to a diagonal Gaussian over actions."""
 
     @abstractmethod
-    def distribution(self, obs: Tensor, k: int = 0) -> tuple[Tensor, Tensor]:
+    def distribution_of(self, prepared: Prepared, k: int = 0) -> tuple[Tensor, Tensor]:
         """Return the distribution of actions.
 
         Args:
-            obs: (N, D_k or wider) float32; extra columns on the right are ignored.
+            prepared: from `prepare`, for N observations.
             k: which of `graphs` they come from.
 
         Returns:
             Mean (N, A_k) and log standard deviation (A_k,), in actuator order, in units of the action space [-1, 1].
         """
 
+    def distribution(self, obs: Tensor, k: int = 0) -> tuple[Tensor, Tensor]:
+        """Return the distribution of actions for observations: `distribution_of` what `prepare` makes of them."""
+        return self.distribution_of(self.prepare(obs, k), k)
+
 
 class Critic(Network):
     """Maps observations to state values."""
 
     @abstractmethod
+    def value_of(self, prepared: Prepared, k: int = 0) -> Tensor:
+        """Return the expected discounted return (N,) of N observations of body k, from `prepare`."""
+
     def value(self, obs: Tensor, k: int = 0) -> Tensor:
         """Return the expected discounted return (N,) of observations (N, D_k or wider) of body k."""
+        return self.value_of(self.prepare(obs, k), k)
 
 
 def single_graph(graphs: Sequence[MorphologyGraph], what: str, instead: str) -> MorphologyGraph:

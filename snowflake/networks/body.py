@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
+
+
+class _Cache:
+    """Holds matrices that are easily made again, and which PyTorch can neither copy nor pickle."""
+
+    def __init__(self) -> None:
+        self.pair: tuple[Tensor, Tensor] | None = None
+
+    def __reduce__(self) -> tuple[type[_Cache], tuple[()]]:
+        return _Cache, ()
 
 
 class BodyIndices(nn.Module):
@@ -22,6 +34,7 @@ class BodyIndices(nn.Module):
         joint_class: the same without the root. (V - 1,) int64
         output_node: node whose output is an actuator's action. (A,) int64
         output_class: class of the joint that an actuator drives. (A,) int64
+        outputs_are_nodes: whether an output is read off one node, and most nodes have one.
         edge_index: sender and receiver of every edge. (2, E) int64
     """
 
@@ -44,6 +57,7 @@ class BodyIndices(nn.Module):
         self._index("node_class", graph.node_class)
         self._index("joint_class", graph.node_class[1:])
         self._index("output_node", output_node)
+        self.outputs_are_nodes = graph.feature_set != "general" and 2 * len(output_node) >= graph.num_nodes
         self._index("output_class", graph.node_class[graph.output_node])
         self._index("edge_index", graph.edge_index)
         self._index("root_columns", graph.root_columns)
@@ -55,9 +69,25 @@ class BodyIndices(nn.Module):
         else:
             matrix = torch.tensor(adjacency(graph, mean=config.aggregation == "mean"), dtype=torch.float32)
             self.register_buffer("adjacency", matrix, persistent=False)
+        self._sparse = _Cache()
+
+    has_activations = False
+    """Whether controls have activations, which the read-out then takes."""
 
     def _index(self, name: str, value: np.ndarray) -> None:
         self.register_buffer(name, torch.tensor(value, dtype=torch.int64), persistent=False)
+
+    def sparse(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the matrix that aggregates, and its transpose, (V, V), as the CPU multiplies by them fastest.
+
+        In compressed rows where Intel's MKL is there to multiply, so that the cost grows with the edges and not with
+        the square of the nodes; None, twice, where no node has a neighbour.
+        """
+        if self.alone:
+            return None, None
+        if self._sparse.pair is None or self._sparse.pair[0].dtype != self.adjacency.dtype:
+            self._sparse.pair = (_rows(self.adjacency), _rows(self.adjacency.t()))
+        return self._sparse.pair
 
     def gather(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the inputs of the root (N, F_root) and of the joints (N, V - 1, F_joint) from obs (N, D or wider)."""
@@ -65,10 +95,19 @@ class BodyIndices(nn.Module):
         return obs.index_select(1, self.root_columns), joint
 
     def add_static(self, root: Tensor, joint: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the inputs of the encoder: the normalised ones as they are, there are no static features."""
+        """Return the inputs of the encoder: the normalised ones as they are, there are no static features.
+
+        Args:
+            root: (N, F_root).
+            joint: (V - 1, N, F_joint).
+        """
         return root, joint
 
-    def read_out(self, states: Tensor, obs: Tensor) -> Tensor:
+    def activations(self, obs: Tensor) -> Tensor | None:
+        """Return the activation of every control (A, N, 1) for the read-out; None where controls have none."""
+        return None
+
+    def read_out(self, states: Tensor, activations: Tensor | None) -> Tensor:
         """Return what the decoder reads of the last states (V, N, H), for every actuator: (A, N, H)."""
         return states.index_select(0, self.output_node)
 
@@ -81,7 +120,20 @@ class BodyIndices(nn.Module):
             return torch.zeros_like(messages)
         if self.aggregation == "max":
             return messages[self.neighbours].amax(dim=1)
+        if messages.device.type == "cpu" and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            matrix, _ = self.sparse()
+            assert matrix is not None
+            return (matrix @ messages.flatten(1)).view_as(messages)
         return (self.adjacency @ messages.flatten(1)).view_as(messages)
+
+
+def _rows(matrix: Tensor) -> Tensor:
+    """Return a matrix in compressed rows, or as it is where there is no MKL to multiply by such."""
+    if not torch.backends.mkl.is_available():
+        return matrix.contiguous()
+    with warnings.catch_warnings():  # PyTorch calls this layout a beta
+        warnings.simplefilter("ignore", UserWarning)
+        return matrix.to_sparse_csr()
 
 
 def adjacency(graph: MorphologyGraph, *, mean: bool) -> np.ndarray:

@@ -83,30 +83,33 @@ class GeneralBodyIndices(BodyIndices):
         return padded.index_select(1, self.root_columns), joint
 
     def add_static(self, root: Tensor, joint: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the static features to (normalised) inputs."""
+        """Append the static features to (normalised) inputs; see `BodyIndices.add_static`."""
         rows = len(root)
         return (
             torch.cat([root, self.root_static.expand(rows, -1)], dim=-1),
-            torch.cat([joint, self.joint_static.expand(rows, -1, -1)], dim=-1),
+            torch.cat([joint, self.joint_static[:, None, :].expand(-1, rows, -1)], dim=-1),
         )
 
-    def read_out(self, states: Tensor, obs: Tensor) -> Tensor:
+    def activations(self, obs: Tensor) -> Tensor | None:
+        """See `BodyIndices.activations`."""
+        if not self.has_activations:
+            return None
+        return F.pad(obs[:, : self.obs_dim], (0, 1)).index_select(1, self.act_columns).t()[:, :, None]
+
+    def read_out(self, states: Tensor, activations: Tensor | None) -> Tensor:
         """Return what the decoder reads, [mean; signed mean of a control's nodes; its static features; activation].
 
         Args:
             states: (V, N, H).
-            obs: (N, D or wider).
+            activations: (A, N, 1), or None for zeros.
 
         Returns:
             (A, N, 2 H + S_actuator + 1).
         """
-        controls, rows, size = len(self.actuator_static), len(obs), states.shape[-1]
+        controls, rows, size = len(self.actuator_static), states.shape[1], states.shape[-1]
         mean, signed = (self.readout @ states.flatten(1)).view(2, controls, rows, size)
         static = self.actuator_static[:, None, :].expand(-1, rows, -1)
-        if self.has_activations:
-            act = F.pad(obs[:, : self.obs_dim], (0, 1)).index_select(1, self.act_columns).t()[:, :, None]
-        else:
-            act = states.new_zeros(1, 1, 1).expand(controls, rows, 1)
+        act = states.new_zeros(1, 1, 1).expand(controls, rows, 1) if activations is None else activations
         return torch.cat([mean, signed, static, act], dim=-1)
 
 

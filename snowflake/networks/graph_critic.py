@@ -10,7 +10,7 @@ from torch import Tensor
 
 from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
-from snowflake.networks.base import Critic
+from snowflake.networks.base import Critic, Prepared
 from snowflake.networks.init import Initializer
 from snowflake.networks.nervenet import GraphNetwork
 from snowflake.networks.registry import register_critic
@@ -34,9 +34,9 @@ class GraphCritic(GraphNetwork, Critic):
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, generator: torch.Generator) -> None:
         super().__init__(graphs, config, Initializer(config.init, generator))
 
-    def value(self, obs: Tensor, k: int = 0) -> Tensor:
-        """See `Critic.value`."""
-        states = self.propagate(self.encode(obs, k), k)  # (V, N, H)
+    def value_of(self, prepared: Prepared, k: int = 0) -> Tensor:
+        """See `Critic.value_of`."""
+        states = self.final_states(prepared, k)  # (V, N, H)
         match self.config.critic_readout:
             case "mean":
                 pooled = states.mean(dim=0)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
 from snowflake.networks.activation import tanh
-from snowflake.networks.base import Actor, Critic, linear, single_graph
+from snowflake.networks.base import Actor, Critic, Prepared, linear, single_graph
 from snowflake.networks.init import Initializer
 from snowflake.networks.normalizer import RunningNorm
 from snowflake.networks.registry import register_actor, register_critic
@@ -44,9 +44,10 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layers."""
-        for layer in self.layers[:-1]:
+        *hidden, last = self.layers
+        for layer in hidden:
             x = tanh(layer(x))
-        x = self.layers[-1](x)
+        x = last(x)
         return tanh(x) if self.final_tanh else x
 
 
@@ -70,9 +71,13 @@ class MLPActor(Actor):
         self.hidden, self.output = _flat_layers(graph.obs_dim, graph.act_dim, config, generator)
         self.log_std = nn.Parameter(torch.full((graph.act_dim,), config.log_std_init))
 
-    def distribution(self, obs: Tensor, k: int = 0) -> tuple[Tensor, Tensor]:
-        """See `Actor.distribution`."""
-        return self.output(self.hidden(self.normalizer(obs[:, : self.obs_dim]))), self.log_std
+    def prepare(self, obs: Tensor, k: int = 0) -> Prepared:
+        """See `Network.prepare`."""
+        return (self.normalizer(obs[:, : self.obs_dim]),)
+
+    def distribution_of(self, prepared: Prepared, k: int = 0) -> tuple[Tensor, Tensor]:
+        """See `Actor.distribution_of`."""
+        return self.output(self.hidden(prepared[0])), self.log_std
 
     def update_normalizer(self, obs: Tensor, k: int = 0) -> None:
         """See `Network.update_normalizer`."""
@@ -96,9 +101,13 @@ class FlatCritic(Critic):
         self.normalizer = RunningNorm(1, graph.obs_dim)
         self.hidden, self.output = _flat_layers(graph.obs_dim, 1, config, generator)
 
-    def value(self, obs: Tensor, k: int = 0) -> Tensor:
-        """See `Critic.value`."""
-        return self.output(self.hidden(self.normalizer(obs[:, : self.obs_dim]))).squeeze(-1)
+    def prepare(self, obs: Tensor, k: int = 0) -> Prepared:
+        """See `Network.prepare`."""
+        return (self.normalizer(obs[:, : self.obs_dim]),)
+
+    def value_of(self, prepared: Prepared, k: int = 0) -> Tensor:
+        """See `Critic.value_of`."""
+        return self.output(self.hidden(prepared[0])).squeeze(-1)
 
     def update_normalizer(self, obs: Tensor, k: int = 0) -> None:
         """See `Network.update_normalizer`."""

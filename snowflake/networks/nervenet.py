@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
 from snowflake.networks.activation import tanh
-from snowflake.networks.base import Actor, Network, check_same_space, linear
+from snowflake.networks.base import Actor, Network, Prepared, block_rows, check_same_space, linear
 from snowflake.networks.body import BodyIndices
 from snowflake.networks.general_body import GeneralBodyIndices
 from snowflake.networks.init import Initializer
@@ -24,6 +24,8 @@ from snowflake.networks.log_std import initial_log_std
 from snowflake.networks.mlp import MLP
 from snowflake.networks.normalizer import RunningNorm, SlotNorm
 from snowflake.networks.registry import register_actor
+from snowflake.networks.rounds import GRUWeights, Rounds, run_rounds
+from snowflake.networks.workspace import Pool
 
 
 class NodeNormalizer(nn.Module):
@@ -80,7 +82,7 @@ class Encoder(nn.Module):
         init: fills the weights.
 
     Shapes:
-        (N, F_root), (N, V - 1, F_joint), (V,) -> (V, N, H)
+        (N, F_root), (V - 1, N, F_joint), (V,) -> (V, N, H)
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class Encoder(nn.Module):
 
     def forward(self, root: Tensor, joint: Tensor, node_class: Tensor) -> Tensor:
         """Encode normalised inputs."""
-        inputs = tanh(torch.cat([self.root(root)[None], self.joint(joint.transpose(0, 1))]))  # (V, N, H - H // 2)
+        inputs = tanh(torch.cat([self.root(root)[None], self.joint(joint)]))  # (V, N, H - H // 2)
         rows = self.table.index_select(0, node_class)[:, None, :].expand(-1, len(root), -1)  # (V, N, H // 2)
         return torch.cat([rows, inputs], dim=-1)
 
@@ -123,6 +125,10 @@ class GRUUpdate(nn.Module):
         self.candidate = linear(size, size, bias=False)  # Uu
         for layer, blocks in ((self.message, 3), (self.gates, 2), (self.candidate, 1)):
             init.orthogonal(layer, blocks=blocks, bias=0.0)
+
+    def weights(self) -> GRUWeights:
+        """Return the parameters, for the hand-written form."""
+        return GRUWeights(self.message.weight, self.message.bias, self.gates.weight, self.candidate.weight)
 
     def forward(self, message: Tensor, state: Tensor) -> Tensor:
         """Return the new state."""
@@ -172,6 +178,7 @@ class GraphNetwork(Network):
         num_classes, root, joint = len(first.vocabulary), len(first.root_columns), first.joint_columns.shape[1]
         general = first.feature_set == "general"
         indices, normalizer = (GeneralBodyIndices, SlotNormalizer) if general else (BodyIndices, NodeNormalizer)
+        self._workspaces = Pool()
         self.bodies = nn.ModuleList(indices(graph, config) for graph in self.graphs)
         self.normalizer = normalizer(num_classes, root, joint)
         root_inputs, joint_inputs = root + len(first.root_static), joint + first.joint_static.shape[1]
@@ -198,21 +205,77 @@ class GraphNetwork(Network):
         """Return the index arrays of body k."""
         return cast(BodyIndices, self.bodies[k])
 
-    def encode(self, obs: Tensor, k: int) -> Tensor:
-        """Return the first node states (V, N, H) of observations (N, D_k or wider) of body k."""
-        body = self.body(k)
-        root, joint = body.add_static(*self.normalizer(*body.gather(obs), body))
-        return self.encoder(root, joint, body.node_class)
+    def rows_at_once(self) -> int:
+        """See `Network.rows_at_once`."""
+        return block_rows(max(graph.num_nodes for graph in self.graphs) * self.config.hidden_size)
 
-    def propagate(self, states: Tensor, k: int) -> Tensor:
+    def prepare(self, obs: Tensor, k: int = 0) -> Prepared:
+        """See `Network.prepare`.
+
+        Returns:
+            As far as the parts that do not train reach: the normalised inputs, root (N, F_root) and joints
+            (V - 1, N, F_joint); or, under a frozen encoder, the first states (V, N, H); and, under a frozen message
+            function too, what the nodes receive in the first round (V, N, H). Last the activations of the controls,
+            (A, N, 1), of a body that has such.
+        """
+        body = self.body(k)
+        root, joint = self.normalizer(*body.gather(obs), body)
+        activations = body.activations(obs)
+        rest = () if activations is None else (activations,)
+        joint = joint.transpose(0, 1)
+        if not self.is_frozen("encoder"):
+            return (root, joint, *rest)
+        states = self.encoder(*body.add_static(root, joint), body.node_class)
+        if self.config.propagation_steps == 0 or not self.is_frozen("message"):
+            return (states, *rest)
+        return (states, self.receive(states, body), *rest)
+
+    def final_states(self, prepared: Prepared, k: int) -> Tensor:
         """Return the states (V, N, H) of body k after all rounds of messages.
 
         A message depends on its sender only, so it is computed once per node, not once per edge.
+
+        Args:
+            prepared: from `prepare`.
+            k: which of `graphs`.
         """
         body = self.body(k)
+        states, received = self.first_states(prepared, k)
+        if self.fused(states):
+            return self._fused_states(states, received, k)
         for _ in range(self.config.propagation_steps):
-            states = self.update(self.receive(states, body), states)
+            states = self.update(self.receive(states, body) if received is None else received, states)
+            received = None
         return states
+
+    def fused(self, states: Tensor) -> bool:
+        """Return whether the rounds run as one hand-written operation: see `snowflake.networks.rounds`."""
+        config = self.config
+        return (
+            config.kernels == "fused"
+            and states.device.type == "cpu"
+            and config.message_layer == "mlp"
+            and config.aggregation != "max"
+            and config.propagation_steps > 0
+            and not torch.compiler.is_compiling()
+        )
+
+    def _fused_states(self, states: Tensor, received: Tensor | None, k: int) -> Tensor:
+        body = self.body(k)
+        message = cast(MLP, self.message).linears()
+        forth, back = body.sparse()
+        rounds = Rounds(self.config.propagation_steps, forth, back, len(message), self._workspaces)
+        weights = tuple(p for layer in message for p in (layer.weight, layer.bias))
+        return run_rounds(rounds, states, received, weights, self.update.root.weights(), self.update.joint.weights())
+
+    def first_states(self, prepared: Prepared, k: int) -> tuple[Tensor, Tensor | None]:
+        """Return the first states (V, N, H), and what the nodes receive in the first round where that is prepared."""
+        first = prepared[0]
+        if first.dim() == 2:  # the root's inputs
+            body = self.body(k)
+            return self.encoder(*body.add_static(first, prepared[1]), body.node_class), None
+        received = prepared[1] if len(prepared) > 1 and prepared[1].shape == first.shape else None
+        return first, received
 
     def receive(self, states: Tensor, body: BodyIndices) -> Tensor:
         """Return the aggregated messages (V, N, H) that the nodes of a body get in one round."""
@@ -259,11 +322,16 @@ class NerveNetActor(GraphNetwork, Actor):
             return self.config.hidden_size
         return 2 * self.config.hidden_size + graph.actuator_static.shape[1] + 1
 
-    def distribution(self, obs: Tensor, k: int = 0) -> tuple[Tensor, Tensor]:
-        """See `Actor.distribution`."""
+    def distribution_of(self, prepared: Prepared, k: int = 0) -> tuple[Tensor, Tensor]:
+        """See `Actor.distribution_of`."""
         body = self.body(k)
-        outputs = body.read_out(self.propagate(self.encode(obs, k), k), obs)  # (A, N, inputs of the decoder)
-        mean = self.decoder(outputs).squeeze(-1).t().contiguous()  # (N, A)
+        states = self.final_states(prepared, k)
+        if body.outputs_are_nodes:  # decoding some nodes for nothing takes less time than copying the others' states
+            outputs = self.decoder(states).squeeze(-1).index_select(0, body.output_node)
+        else:
+            activations = prepared[-1] if body.has_activations else None
+            outputs = self.decoder(body.read_out(states, activations)).squeeze(-1)  # of (A, N, inputs of the decoder)
+        mean = outputs.t().contiguous()  # (N, A)
         if self.config.log_std == "per_actuator":
             return mean, self.log_std
         return mean, self.log_std.index_select(0, body.output_class)

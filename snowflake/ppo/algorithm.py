@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
 from agents.errors import UserError
+from envs.physics import available_cores
 from snowflake.config import TrainConfig
 from snowflake.freezing import rows as component_rows
 from snowflake.graph import MorphologyGraph
@@ -25,6 +27,8 @@ from snowflake.ppo.diagnostics import UpdateDiagnostics
 from snowflake.ppo.episodes import EpisodeBuffer, collect_episodes
 from snowflake.ppo.update import PPOUpdate, UpdateSettings, decayed_parameters, set_component_rates
 from snowflake.ppo.vec_env import LocomotionVecEnv
+from snowflake.ppo.workers import Workers
+from snowflake.precision import MatmulPrecision
 
 
 class SnowflakePPO(PPO):
@@ -48,6 +52,8 @@ class SnowflakePPO(PPO):
         step_accounting: ``"nominal"`` counts ``n_steps * n_envs`` steps for them, however many they were.
         mlp_update: ``"official"`` lets a flat actor descend its objective, as the official code does.
         diagnostics_every: updates between measurements of :mod:`snowflake.ppo.diagnostics`; 0 = off.
+        update_threads: threads that share an update on the CPU; 0 = as many as torch's. No result depends on it.
+        precision: of matrix products on the CPU, see :mod:`snowflake.precision`; the caller has checked it.
         **kwargs: SB3's, see :class:`stable_baselines3.PPO`.
     """
 
@@ -68,6 +74,8 @@ class SnowflakePPO(PPO):
         step_accounting: str = "real",
         mlp_update: str = "correct",
         diagnostics_every: int = 0,
+        update_threads: int = 0,
+        precision: str = "fp32",
         **kwargs: Any,
     ) -> None:
         self.timelimit_bootstrap = timelimit_bootstrap
@@ -86,12 +94,15 @@ class SnowflakePPO(PPO):
         self.body_episodes: dict[str, deque[tuple[float, int]]] = {
             name: deque(maxlen=self._stats_window_size) for name in env.body_names
         }
+        self.precision = MatmulPrecision(precision)
+        self.workers = Workers(update_threads or torch.get_num_threads())
         self.unstable_resets = 0
         self.critic_warmup_left = 0
         """Updates to come that train the critic alone and leave every byte of the actor as it is."""
         self.iteration = 0
         self.milestones: dict[str, float] = {}
         self._rollout_statistics: dict[str, float] = {}
+        self._compile_time_told = False
 
     @classmethod
     def from_config(
@@ -109,6 +120,8 @@ class SnowflakePPO(PPO):
             env,
             learning_rate=schedule,
             **shared,
+            precision=config.precision,
+            update_threads=config.torch_threads or available_cores(),
             seed=config.seed,
             device="cpu" if config.device == "auto" else config.device,
             policy_kwargs={
@@ -139,7 +152,7 @@ class SnowflakePPO(PPO):
         starts = self._tensor(self._last_episode_starts)
         while rollout_buffer.pos < n_rollout_steps:
             clock = time.perf_counter()
-            with torch.no_grad():
+            with torch.no_grad(), self.precision:
                 actions, values, log_probs, _ = self.policy.act(obs, generator=self.action_generator)
             actions_host = actions.cpu().numpy()
             seconds["inference"] += time.perf_counter() - clock
@@ -158,7 +171,7 @@ class SnowflakePPO(PPO):
             rollout_buffer.add(obs, actions, self._bootstrap(self._tensor(stored), step), starts, values, log_probs)
             self._last_obs, self._last_episode_starts = new_obs, dones
             obs, starts = self._tensor(new_obs), self._tensor(dones)
-        with torch.no_grad():
+        with torch.no_grad(), self.precision:
             last_values = self.policy.predict_values(obs)
         rollout_buffer.compute_returns_and_advantage(last_values, starts)
         count = n_rollout_steps * env.num_envs
@@ -176,7 +189,7 @@ class SnowflakePPO(PPO):
         rows = np.flatnonzero(step.truncated & ~step.terminated)
         if not self.timelimit_bootstrap or not len(rows):
             return rewards
-        with torch.no_grad():
+        with torch.no_grad(), self.precision:
             values = self.policy.predict_values(self._tensor(step.final_obs[rows]))
         index = torch.as_tensor(rows, device=self.device)
         return rewards.index_add(0, index, self.gamma * values)
@@ -195,6 +208,10 @@ class SnowflakePPO(PPO):
 
     def train(self) -> None:
         """One update on the buffer, then the statistics of observations move, then the iteration is logged."""
+        with self.precision:
+            self._train()
+
+    def _train(self) -> None:
         if self.critic_warmup_left:
             self._train_critic()
             return
@@ -211,10 +228,11 @@ class SnowflakePPO(PPO):
             weight_decay=self.weight_decay,
             weight_decay_components=self.weight_decay_components,
             mlp_update=self.mlp_update,
+            recompute_log_prob=self.precision.precision != "fp32",
         )
         due = self.diagnostics_every and self.iteration % self.diagnostics_every == 0
         diagnostics = UpdateDiagnostics(self.policy, self.rollout_buffer.flat()) if due else None
-        statistics = PPOUpdate(self.policy, settings, self.minibatch_generator).run(self.rollout_buffer)
+        statistics = PPOUpdate(self.policy, settings, self.minibatch_generator, self.workers).run(self.rollout_buffer)
         self._require_finite(statistics)
         if diagnostics is not None:
             measured = diagnostics.measure(self.rollout_buffer.flat(), settings.clip_range)
@@ -231,7 +249,7 @@ class SnowflakePPO(PPO):
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
         statistics = update_critic(
-            self.policy, self.rollout_buffer, self.batch_size, self.n_epochs, self.minibatch_generator
+            self.policy, self.rollout_buffer, self.batch_size, self.n_epochs, self.minibatch_generator, self.workers
         )
         self._require_finite(statistics)
         self.policy.update_normalizers(self.rollout_buffer.obs.flatten(0, 1), actor=False)
@@ -275,6 +293,11 @@ class SnowflakePPO(PPO):
         """Record what every kind of update has, and write the iteration."""
         record = self.logger.record
         record("train/n_updates", self._n_updates)
+        if self.policy.calls.compiled and not self._compile_time_told:
+            self._compile_time_told = True
+            seconds = self.policy.calls.compile_seconds()
+            record("time/compile_seconds", seconds)
+            print(f"compiling took {seconds:.0f} s", file=sys.stderr)
         counts = component_rows(self.policy.actor)
         record("snowflake/trainable_parameters", sum(n for _, n, trainable in counts if trainable))
         record("snowflake/frozen_parameters", sum(n for _, n, trainable in counts if not trainable))

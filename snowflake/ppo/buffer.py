@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,11 @@ class Minibatch(NamedTuple):
     old_log_prob: torch.Tensor
     advantages: torch.Tensor
     returns: torch.Tensor
+
+    def select(self, index: torch.Tensor) -> Minibatch:
+        """The transitions of an index (n,) int64 on the CPU, in its order."""
+        index = index.to(self.obs.device, non_blocking=True)
+        return Minibatch(*(a.index_select(0, index) for a in self))
 
 
 class RolloutBuffer:
@@ -121,12 +125,13 @@ class RolloutBuffer:
         arrays: list[Any] = [self.obs, self.actions, self.log_probs, self.advantages, self.returns]
         return Minibatch(*(a.flatten(0, 1) for a in arrays))
 
-    def minibatches(self, batch_size: int, generator: torch.Generator) -> Iterator[Minibatch]:
-        """One pass over the batch in random order; the last minibatch may be smaller."""
-        flat = self.flat()
-        order = torch.randperm(len(flat.returns), generator=generator).to(self.device)
-        for rows in order.split(batch_size):
-            yield Minibatch(*(a[rows] for a in flat))
+    def minibatches(self, batch_size: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        """One pass in random order: the rows of each minibatch, int64 on the CPU; the last may be smaller."""
+        return self.order(generator).split(batch_size)
+
+    def order(self, generator: torch.Generator) -> torch.Tensor:
+        """The rows of one pass, in random order, int64 on the CPU."""
+        return torch.randperm(self.returns.numel(), generator=generator)
 
 
 class ReturnScaler:

@@ -123,8 +123,10 @@ def _load_optimiser(
             start = f"{prefix}/{names[parameter]}/"
             slots = {k.removeprefix(start): v.clone() for k, v in stored.items() if k.startswith(start)}
             if slots:
+                # Adam in one kernel counts steps on the device, other forms of it on the CPU.
+                stay = () if group.get("fused") else ("step",)
                 device = parameter.device
-                optimiser.state[parameter] = {k: v if k == "step" else v.to(device) for k, v in slots.items()}
+                optimiser.state[parameter] = {k: v if k in stay else v.to(device) for k, v in slots.items()}
 
 
 def _plain_state(algorithm: SnowflakePPO) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from snowflake.freezing import trainable_parameters
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.ppo.buffer import RolloutBuffer
 from snowflake.ppo.update import critic_loss
+from snowflake.ppo.workers import Workers, add_up, gradient_tasks
 
 
 def update_critic(
@@ -15,6 +17,7 @@ def update_critic(
     batch_size: int,
     n_epochs: int,
     generator: torch.Generator,
+    workers: Workers | None = None,
 ) -> dict[str, float]:
     """Run the epochs of one update on the critic's loss alone; nothing of the actor is touched.
 
@@ -24,18 +27,29 @@ def update_critic(
         batch_size: transitions per minibatch.
         n_epochs: passes over the rollout.
         generator: source of the minibatch permutations (on the CPU).
+        workers: threads that share the parts of a minibatch on the CPU; their number changes no result.
 
     Returns:
         ``value_loss``, mean over minibatches, and ``explained_variance`` of the values at collection.
     """
     losses = []
-    for _ in range(n_epochs):
-        for batch in buffer.minibatches(batch_size, generator):
-            loss = critic_loss(policy, batch)
-            policy.critic_optimizer.zero_grad()
-            loss.backward()
-            policy.critic_optimizer.step()
-            losses.append(loss.detach())
+    flat, parameters = buffer.flat(), trainable_parameters(policy.critic)
+    workers = workers or Workers(1)
+    with workers.alone(policy.splits_batches):
+        prepared = policy.prepare(flat.obs, policy.critic, workers)
+        for _ in range(n_epochs):
+            for index in buffer.minibatches(batch_size, generator):
+
+                def part(rows: torch.Tensor, size: int = len(index)) -> tuple[torch.Tensor, ...]:
+                    loss = critic_loss(policy, flat.select(rows), prepared.select(rows), size)
+                    return loss, loss.detach()
+
+                rows = policy.rows_at_once(policy.critic, len(index))
+                parts = workers.run(gradient_tasks(part, index, rows, parameters))
+                for parameter, grad in zip(parameters, add_up(parts), strict=True):
+                    parameter.grad = grad
+                policy.critic_optimizer.step()
+                losses.append(torch.stack([rest[0] for _, rest in parts]).sum())
     residual = (buffer.returns - buffer.values).var()
     explained = 1.0 - residual / buffer.returns.var().clamp_min(1e-12)
     value_loss, explained_variance = torch.stack([torch.stack(losses).mean(), explained]).tolist()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from agents.errors import UserError
-from snowflake.ppo.buffer import Minibatch, RolloutBuffer
+from snowflake.ppo.buffer import RolloutBuffer
 from snowflake.ppo.vec_env import LocomotionVecEnv
 
 if TYPE_CHECKING:
@@ -62,12 +62,9 @@ class EpisodeBuffer(RolloutBuffer):
         self.advantages, self.returns = torch.zeros_like(self.rewards), torch.zeros_like(self.rewards)
         self.compute_returns_and_advantage(self.rewards.new_zeros(1), self.rewards.new_ones(1))
 
-    def minibatches(self, batch_size: int, generator: torch.Generator) -> Iterator[Minibatch]:
+    def order(self, generator: torch.Generator) -> torch.Tensor:
         """One epoch: the first ``transitions_per_epoch`` transitions in random order; the others wait."""
-        flat = self.flat()
-        order = torch.randperm(len(flat.returns), generator=generator)[: self.transitions_per_epoch].to(self.device)
-        for rows in order.split(batch_size):
-            yield Minibatch(*(a[rows] for a in flat))
+        return super().order(generator)[: self.transitions_per_epoch]
 
 
 class EpisodeCollector:
@@ -136,7 +133,7 @@ class EpisodeCollector:
         """One step of all environments: what is stored of it, ``(N, ...)``, and the step itself."""
         algorithm = self.algorithm
         clock = time.perf_counter()
-        with torch.no_grad():
+        with torch.no_grad(), algorithm.precision:
             actions, values, log_probs, _ = algorithm.policy.act(obs, generator=algorithm.action_generator)
         played = np.where(active[:, None], actions.cpu().numpy(), np.float32(0.0))
         self.seconds["inference"] += time.perf_counter() - clock

@@ -22,6 +22,7 @@ import envs
 from agents import Morphology
 from agents.errors import UserError
 from envs.physics import available_cores
+from snowflake.compilation import resolve
 from snowflake.config import TrainConfig
 from snowflake.config.loader import to_yaml
 from snowflake.files import dump_json, write_atomic
@@ -30,6 +31,7 @@ from snowflake.ppo.callbacks import ProgressCallback, RunCallback, TrainingStopp
 from snowflake.ppo.checkpoint import restore
 from snowflake.ppo.logger import make_logger
 from snowflake.ppo.vec_env import LocomotionVecEnv
+from snowflake.precision import check_precision
 from snowflake.run import Run, graph_of
 
 
@@ -83,6 +85,7 @@ def start(
     Raises:
         UserError: the folder exists, or training diverged.
     """
+    config = dataclasses.replace(config, compile="on" if algorithm.policy.calls.compiled else "off")
     run = Run.create(run_path, config, algorithm.env.vector_env.body_envs, command)
     for name, note in (notes or {}).items():
         write_atomic(run.path / name, dump_json(note))
@@ -119,7 +122,7 @@ def resume(
         run_path: run folder.
         total_timesteps: new end of the run; the learning-rate schedule then follows the new end.
         device: where to go on; as before if not given. Elsewhere the run is no longer bit-exact.
-        torch_threads: threads of torch; as before if not given. With another number the run is no longer bit-exact.
+        torch_threads: threads of the update; as before if not given. On the CPU the run stays bit-exact all the same.
         num_threads: physics threads; as before if not given.
         callbacks: SB3 callbacks besides ours.
         progress: show progress on standard error.
@@ -157,8 +160,11 @@ def build(config: TrainConfig, morphologies: Sequence[Morphology] | None = None)
         config: resolved config.
         morphologies: the bodies; those that ``config.agents`` names if not given.
     """
-    torch.set_num_threads(config.torch_threads or available_cores())
     _check_device(config.device)
+    check_precision(config.precision, config.device)
+    compiled = resolve(config.compile, config.device) == "on"
+    # Uncompiled, an update on the CPU has threads of its own, and a step of the environments is too little to share.
+    torch.set_num_threads(config.torch_threads or available_cores() if compiled else 1)
     env = LocomotionVecEnv(
         envs.make_vector_env(
             morphologies or config.agents,
@@ -173,7 +179,10 @@ def build(config: TrainConfig, morphologies: Sequence[Morphology] | None = None)
     )
     edges = config.policy.equality_edges
     graphs = tuple(graph_of(body, equality_edges=edges) for body in env.vector_env.body_envs)
-    return SnowflakePPO.from_config(config, env, graphs)
+    algorithm = SnowflakePPO.from_config(config, env, graphs)
+    if compiled:
+        algorithm.policy.calls.compile()
+    return algorithm
 
 
 def _check_device(device: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.nn import functional as F
@@ -12,15 +13,11 @@ from agents.errors import UserError
 from snowflake.freezing import trainable_parameters
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.ppo.buffer import Minibatch, RolloutBuffer
+from snowflake.ppo.workers import Gradients, Workers, add_up, gradient_tasks
+from snowflake.prepared import PreparedBatch
 
-_MINIBATCH_STATISTICS = (
-    "policy_gradient_loss",
-    "value_loss",
-    "entropy_loss",
-    "weight_decay_loss",
-    "approx_kl",
-    "clip_fraction",
-)
+_ACTOR_STATISTICS = ("policy_gradient_loss", "entropy_loss", "approx_kl", "clip_fraction")
+_KL = _ACTOR_STATISTICS.index("approx_kl")
 
 
 @dataclass(frozen=True)
@@ -36,10 +33,19 @@ class UpdateSettings:
     weight_decay: float = 0.0
     weight_decay_components: tuple[str, ...] = ()
     mlp_update: str = "correct"
+    recompute_log_prob: bool = False
+    """Compute the old log-probabilities again before the first step: where rounding depends on the size of a batch."""
 
 
 def actor_loss(
-    policy: GraphActorCriticPolicy, batch: Minibatch, clip_range: float, ent_coef: float, *, descend: bool = False
+    policy: GraphActorCriticPolicy,
+    batch: Minibatch,
+    clip_range: float,
+    ent_coef: float,
+    *,
+    prepared: PreparedBatch | None = None,
+    descend: bool = False,
+    size: int | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Clipped surrogate objective (Schulman et al. 2017), negated, with an entropy bonus.
 
@@ -48,32 +54,42 @@ def actor_loss(
         batch: transitions, advantages standardised.
         clip_range: bound on ``|ratio - 1|``.
         ent_coef: weight of the entropy.
+        prepared: what the actor prepared of the observations, where that is known already.
         descend: the loss is the objective itself, summed: what the official code minimises for its flat policy.
+        size: transitions of the minibatch that ``batch`` is a part of: loss and means are its share of them.
 
     Returns:
         The scalar loss and detached statistics: scalars named as in SB3, and ``ratio`` ``(B,)``.
     """
-    log_prob, entropy = policy.action_log_prob(batch.obs, batch.actions)
+    if prepared is None:
+        prepared = policy.prepare(batch.obs, policy.actor)
+    size = size or len(batch.actions)
+    log_prob, entropy = policy.action_log_prob_of(prepared, batch.actions)
     log_ratio = log_prob - batch.old_log_prob
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)
     objective = torch.minimum(batch.advantages * ratio, batch.advantages * clipped)
-    policy_loss = -objective.mean()
-    entropy_loss = -entropy.mean()
+    total = objective.sum()
+    policy_loss = -total / size
+    entropy_loss = -entropy.sum() / size
     with torch.no_grad():
         statistics = {
             "policy_gradient_loss": policy_loss.detach(),
             "entropy_loss": entropy_loss.detach(),
-            "approx_kl": (ratio - 1.0 - log_ratio).mean(),
-            "clip_fraction": ((ratio - 1.0).abs() > clip_range).float().mean(),
+            "approx_kl": (ratio - 1.0 - log_ratio).sum() / size,
+            "clip_fraction": ((ratio - 1.0).abs() > clip_range).sum() / size,
             "ratio": ratio.detach(),
         }
-    return (objective.sum() if descend else policy_loss) + ent_coef * entropy_loss, statistics
+    return (total if descend else policy_loss) + ent_coef * entropy_loss, statistics
 
 
-def critic_loss(policy: GraphActorCriticPolicy, batch: Minibatch) -> torch.Tensor:
-    """Mean squared error between the value and the lambda-return."""
-    return F.mse_loss(policy.predict_values(batch.obs), batch.returns)
+def critic_loss(
+    policy: GraphActorCriticPolicy, batch: Minibatch, prepared: PreparedBatch | None = None, size: int | None = None
+) -> torch.Tensor:
+    """Mean squared error between the value and the lambda-return; ``prepared`` and ``size`` as in `actor_loss`."""
+    if prepared is None:
+        prepared = policy.prepare(batch.obs, policy.critic)
+    return F.mse_loss(policy.value_of(prepared), batch.returns, reduction="sum") / (size or len(batch.returns))
 
 
 def decayed_parameters(policy: GraphActorCriticPolicy, names: tuple[str, ...]) -> list[torch.nn.Parameter]:
@@ -132,16 +148,25 @@ class PPOUpdate:
         policy: updated in place.
         settings: constants.
         generator: source of the minibatch permutations (on the CPU).
+        workers: threads that share the parts of a minibatch on the CPU; their number changes no result.
     """
 
-    def __init__(self, policy: GraphActorCriticPolicy, settings: UpdateSettings, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        policy: GraphActorCriticPolicy,
+        settings: UpdateSettings,
+        generator: torch.Generator,
+        workers: Workers | None = None,
+    ) -> None:
         self.policy, self.settings, self.generator = policy, settings, generator
+        self.workers = workers or Workers(1)
         trainable = {
             name: [p for p in policy.actor.component_parameters(name).values() if p.requires_grad]
             for name in policy.actor.components
         }
         self.trainable = {name: parameters for name, parameters in trainable.items() if parameters}
         self.actor_parameters = [p for parameters in self.trainable.values() for p in parameters]
+        self.critic_parameters = trainable_parameters(policy.critic)
         self.decayed = decayed_parameters(policy, settings.weight_decay_components) if settings.weight_decay else []
         self.descend = settings.mlp_update == "official" and policy.config.network == "mlp"
         for group in policy.optimizer.param_groups:
@@ -155,73 +180,114 @@ class PPOUpdate:
         (KL of the finished update over the whole batch) and ``explained_variance``.
         """
         buffer.standardize_advantages()
-        rows: list[torch.Tensor] = []
-        first_ratio_error = torch.zeros(())
-        epochs = 0
-        for epoch in range(self.settings.n_epochs):
-            stop = False
-            for i, batch in enumerate(buffer.minibatches(self.settings.batch_size, self.generator)):
-                row, ratio, stop = self._minibatch(batch)
-                if epoch == 0 and i == 0:
-                    first_ratio_error = (ratio - 1.0).abs().max()
-                rows.append(row)
-                if stop:
-                    break
-            epochs = epoch + 1
-            if stop:
-                break
         flat = buffer.flat()
-        names = (*_MINIBATCH_STATISTICS, "grad_norm", *(f"grad_norm/{name}" for name in self.trainable))
+        with self.workers.alone(self.policy.splits_batches):
+            # Statistics of observations stand still during an update, so this is the same in every epoch.
+            actor = self.policy.prepare(flat.obs, self.policy.actor, self.workers)
+            critic = self.policy.prepare(flat.obs, self.policy.critic, self.workers)
+            if self.settings.recompute_log_prob:
+                flat = flat._replace(old_log_prob=self._log_prob(flat, actor))
+            rows, first_ratio_error, epochs = self._epochs(buffer, flat, actor, critic)
+            log_ratio = self._log_prob(flat, actor) - flat.old_log_prob
+        norms = ("grad_norm", *(f"grad_norm/{name}" for name in self.trainable))
+        names = (*_ACTOR_STATISTICS, "weight_decay_loss", *norms, "value_loss")
         values = buffer.values.flatten()
         explained = 1.0 - (flat.returns - values).var() / flat.returns.var().clamp_min(1e-12)
-        tail = torch.stack([first_ratio_error.to(rows[0].device), self._batch_kl(flat), explained])
+        kl = (log_ratio.exp() - 1.0 - log_ratio).mean()  # KL(old || new) by the estimator of low variance
+        tail = torch.stack([first_ratio_error, kl, explained])
         result = torch.cat([torch.stack(rows).mean(0), tail]).tolist()
         statistics = dict(zip((*names, "first_ratio_error", "kl_batch", "explained_variance"), result, strict=True))
         return statistics | {"n_epochs": float(epochs), "n_minibatches": float(len(rows))}
 
-    def _minibatch(self, batch: Minibatch) -> tuple[torch.Tensor, torch.Tensor, bool]:
-        """One step of actor and critic; the statistics as one tensor, the ratios, and whether to stop."""
+    def _epochs(
+        self, buffer: RolloutBuffer, flat: Minibatch, actor: PreparedBatch, critic: PreparedBatch
+    ) -> tuple[list[torch.Tensor], torch.Tensor, int]:
+        """All minibatches: a row of statistics each, the largest ratio error of the first, and the epochs begun."""
+        rows: list[torch.Tensor] = []
+        first_ratio_error = torch.zeros(())
+        for epoch in range(self.settings.n_epochs):
+            for index in buffer.minibatches(self.settings.batch_size, self.generator):
+                row, ratio_errors, stop = self._minibatch(index, flat, actor, critic)
+                if not rows:
+                    first_ratio_error = torch.stack(ratio_errors).max()
+                rows.append(row)
+                if stop:
+                    return rows, first_ratio_error, epoch + 1
+        return rows, first_ratio_error, self.settings.n_epochs
+
+    def _minibatch(
+        self, index: torch.Tensor, flat: Minibatch, actor: PreparedBatch, critic: PreparedBatch
+    ) -> tuple[torch.Tensor, list[torch.Tensor], bool]:
+        """One step of actor and critic; the statistics as one tensor, the ratio errors, and whether to stop."""
+        settings, policy, size = self.settings, self.policy, len(index)
+
+        def actor_part(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            loss, statistics = actor_loss(
+                policy,
+                flat.select(part),
+                settings.clip_range,
+                settings.ent_coef,
+                prepared=actor.select(part),
+                descend=self.descend,
+                size=size,
+            )
+            shares = torch.stack([statistics[name] for name in _ACTOR_STATISTICS])
+            return loss, shares, (statistics["ratio"] - 1.0).abs().max()
+
+        def critic_part(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            loss = critic_loss(policy, flat.select(part), critic.select(part), size)
+            return loss, loss.detach()
+
+        tasks = gradient_tasks(actor_part, index, policy.rows_at_once(policy.actor, size), self.actor_parameters)
+        split = len(tasks)
+        tasks += gradient_tasks(critic_part, index, policy.rows_at_once(policy.critic, size), self.critic_parameters)
+        results = self.workers.run(tasks)
+        of_actor, of_critic = results[:split], results[split:]
+        shares = torch.stack([rest[0] for _, rest in of_actor]).sum(0)
+        row, stop = self._step_actor(add_up(of_actor), shares)
+        self._assign(self.critic_parameters, add_up(of_critic))
+        policy.critic_optimizer.step()
+        value_loss = torch.stack([rest[0] for _, rest in of_critic]).sum()
+        return torch.cat([row, value_loss[None]]), [rest[1] for _, rest in of_actor], stop
+
+    def _step_actor(self, grads: Gradients, shares: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        """Step the actor, unless its KL forbids; all statistics but the value loss, and whether to stop."""
         settings, policy = self.settings, self.policy
-        loss, statistics = actor_loss(policy, batch, settings.clip_range, settings.ent_coef, descend=self.descend)
-        statistics["weight_decay_loss"] = torch.zeros_like(statistics["approx_kl"])
+        stop = settings.target_kl is not None and float(shares[_KL]) > 1.5 * settings.target_kl
+        penalty = shares.new_zeros(1)
+        self._assign(self.actor_parameters, [None] * len(grads) if stop else grads)
         if self.decayed:
-            penalty = 0.5 * settings.weight_decay * torch.stack([p.square().sum() for p in self.decayed]).sum()
-            loss = loss + penalty
-            statistics["weight_decay_loss"] = penalty.detach()
-        if settings.target_kl is not None and float(statistics["approx_kl"]) > 1.5 * settings.target_kl:
-            stop, norms = True, [torch.zeros(()) for _ in self.trainable]
-        else:
-            stop = False
-            policy.optimizer.zero_grad()
-            loss.backward()
-            norms = self._component_norms()
-        total = torch.stack(norms).norm()
+            with torch.no_grad():
+                decay = settings.weight_decay
+                penalty = 0.5 * decay * torch.stack([p.square().sum() for p in self.decayed]).sum()[None]
+                for p in () if stop else self.decayed:
+                    p.grad = decay * p if p.grad is None else p.grad.add(p, alpha=decay)
+        norms = torch.stack(self._component_norms())
+        total = norms.norm()
         if not stop:
             if not self.descend:  # the official code clips graph policies only
                 torch.nn.utils.clip_grads_with_norm_(self.actor_parameters, settings.max_grad_norm, total)
             policy.optimizer.step()
-        value_loss = critic_loss(policy, batch)
-        policy.critic_optimizer.zero_grad()
-        value_loss.backward()
-        policy.critic_optimizer.step()
-        statistics["value_loss"] = value_loss.detach()
-        row = torch.stack([*(statistics[name] for name in _MINIBATCH_STATISTICS), total, *norms])
-        return row, statistics["ratio"], stop
+        return torch.cat([shares, penalty, total[None], norms]), stop
+
+    @staticmethod
+    def _assign(parameters: list[torch.nn.Parameter], grads: Gradients) -> None:
+        for parameter, grad in zip(parameters, grads, strict=True):
+            parameter.grad = grad
 
     def _component_norms(self) -> list[torch.Tensor]:
         """L2 norm of the gradient of each trainable component."""
-        return [
-            torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-            for parameters in self.trainable.values()
-        ]
+        device = self.actor_parameters[0].device
+        grads = [[p.grad for p in parameters if p.grad is not None] for parameters in self.trainable.values()]
+        return [torch.nn.utils.get_total_norm(some).to(device) for some in grads]
 
     @torch.no_grad()
-    def _batch_kl(self, flat: Minibatch, chunk: int = 4096) -> torch.Tensor:
-        """KL(old || new) over the whole batch, by the low-variance estimator ``ratio - 1 - log ratio``."""
-        parts = []
-        for obs, actions, old in zip(
-            flat.obs.split(chunk), flat.actions.split(chunk), flat.old_log_prob.split(chunk), strict=True
-        ):
-            log_ratio = self.policy.action_log_prob(obs, actions)[0] - old
-            parts.append(log_ratio.exp() - 1.0 - log_ratio)
-        return torch.cat(parts).mean()
+    def _log_prob(self, flat: Minibatch, actor: PreparedBatch) -> torch.Tensor:
+        """Log-probability of every action of the batch, ``(N,)``."""
+
+        def part(index: torch.Tensor) -> torch.Tensor:
+            return self.policy.action_log_prob_of(actor.select(index), flat.select(index).actions)[0]
+
+        size = self.settings.batch_size
+        rows = min(self.policy.rows_at_once(self.policy.actor, size), size)
+        return torch.cat(self.workers.run([partial(part, i) for i in torch.arange(actor.size).split(rows)]))

@@ -33,7 +33,7 @@ def test_readouts(readout: str, graph_of: GraphOf, observations: Callable[..., T
     graph = graph_of("centipede-6")
     critic = graph_critic(graph, critic_readout=readout)
     obs = observations(graph, 5)
-    states = critic.propagate(critic.encode(obs, 0), 0)
+    states = critic.final_states(critic.prepare(obs, 0), 0)
     assert states.shape == (17, 5, 64)
     pooled = {"mean": states.sum(dim=0) / 17, "sum": states.sum(dim=0), "root": states[0]}[readout]
     torch.testing.assert_close(critic.value(obs, 0), critic.decoder(pooled)[:, 0])

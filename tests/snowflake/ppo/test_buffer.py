@@ -76,9 +76,9 @@ def test_advantages_are_standardised_per_body() -> None:
 def test_minibatches_cover_the_batch_once_and_follow_the_generator() -> None:
     buffer = make_buffer(7, 3, 0.9, 0.9)
     buffer.returns = torch.arange(21.0).reshape(7, 3)
-    first = [b.returns for b in buffer.minibatches(4, torch.Generator().manual_seed(1))]
-    again = [b.returns for b in buffer.minibatches(4, torch.Generator().manual_seed(1))]
-    other = [b.returns for b in buffer.minibatches(4, torch.Generator().manual_seed(2))]
+    first = [buffer.flat().select(rows).returns for rows in buffer.minibatches(4, torch.Generator().manual_seed(1))]
+    again = [buffer.flat().select(rows).returns for rows in buffer.minibatches(4, torch.Generator().manual_seed(1))]
+    other = [buffer.flat().select(rows).returns for rows in buffer.minibatches(4, torch.Generator().manual_seed(2))]
     assert sorted(torch.cat(first).tolist()) == list(range(21))
     assert torch.equal(torch.cat(first), torch.cat(again))
     assert not torch.equal(torch.cat(first), torch.cat(other))

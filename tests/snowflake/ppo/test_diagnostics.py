@@ -219,5 +219,5 @@ def test_settings_of_an_update_are_those_of_the_config() -> None:
 
     config = PPOConfig()
     for field in dataclasses.fields(UpdateSettings):
-        if field.default is not dataclasses.MISSING:
+        if field.default is not dataclasses.MISSING and field.name != "recompute_log_prob":  # follows the precision
             assert getattr(config, field.name) == field.default

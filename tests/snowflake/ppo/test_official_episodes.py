@@ -78,7 +78,7 @@ def test_an_epoch_uses_the_first_of_all_in_random_order() -> None:
     assert count > 48
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))[:48]
-    used = torch.cat([batch.returns for batch in buffer.minibatches(8, generator)])
+    used = torch.cat([buffer.flat().select(rows).returns for rows in buffer.minibatches(8, generator)])
     assert torch.equal(used, buffer.flat().returns[order])
     buffer.standardize_advantages()
     assert float(buffer.advantages.mean()) == pytest.approx(0.0, abs=1e-5)
