@@ -114,9 +114,12 @@ class GemmFloor:
     def _time(self, gemm: Gemm, workers: int) -> float:
         """Return the seconds of one product; with several workers, of one product a worker over their number."""
         self.executed[gemm] += 1
-        if workers == 1:
-            return statistics.median(_blocks(self._product(gemm), self._settle))
         before = torch.get_num_threads()
+        if workers == 1:
+            torch.set_num_threads(self.threads)  # training leaves PyTorch one: its own threads share the work
+            together = statistics.median(_blocks(self._product(gemm), self._settle))
+            torch.set_num_threads(before)
+            return together
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             times = list(pool.map(lambda _: _blocks(self._product(gemm), None), range(workers)))
         torch.set_num_threads(before)

@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 
 import snowflake.ppo.update as update
+from envs.physics import available_cores
 from snowflake.bench.clock import REST, PartClock, ThreadClock, wrapped
 from snowflake.bench.gemms import Gemm, record
 from snowflake.bench.physics_floor import PhysicsFloor
@@ -61,7 +62,7 @@ class TrainingStep:
         self.algorithm = build(self.config)
         self.env = cast(LocomotionVecEnv, self.algorithm.env)
         self.algorithm.set_logger(make_logger(folder))
-        self.threads = torch.get_num_threads()
+        self.threads = config.torch_threads or available_cores()
         self.device = self.algorithm.device.type
         self.batch = config.ppo.n_steps * config.env.n_envs
         self._settle: Callable[[], None] | None = torch.cuda.synchronize if self.device == "cuda" else None
