@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from statistics import median
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -55,6 +56,13 @@ class Reading(NamedTuple):
         for key, seen in self.operands.items():
             values = {**asdict(seen), **{f"share_{name}": share for name, share in seen.formats.items()}}
             tags |= {f"operands/{key}/{name}": float(value) for name, value in values.items() if name != "formats"}
+        for operand in OPERANDS:
+            scales = [
+                seen.log2_scale for key, seen in self.operands.items() if key.endswith(f"/{operand}") and seen.tensors
+            ]
+            if scales:
+                summary = {"min": min(scales), "median": median(scales), "max": max(scales)}
+                tags |= {f"log2_scale/{operand}/{name}": value for name, value in summary.items()}
         tags |= {f"share/operands/{name}": share for name, share in self.operand_shares.items()}
         tags |= {f"share/flops/{name}": share for name, share in self.flop_shares.items()}
         return {**tags, "nonfinite": float(self.nonfinite), "format_changes": float(len(self.changes))}

@@ -67,13 +67,15 @@ class Statistics:
         self._totals = self._empty(torch.device("cpu"))
 
     def _empty(self, device: torch.device) -> Tensor:
-        totals = torch.zeros(len(self.keys), len(FIELDS), dtype=torch.float64, device=device)
-        totals[:, len(SUMS) :] = -math.inf
+        # Not an inference tensor, even if rollouts come first: training adds to it in place.
+        with torch.inference_mode(False):
+            totals = torch.zeros(len(self.keys), len(FIELDS), dtype=torch.float64, device=device)
+            totals[:, len(SUMS) :] = -math.inf
         return totals
 
     def _row(self, key: str, device: torch.device) -> Tensor:
         if self._totals.device != device:
-            self._totals = self._totals.to(device)
+            self._totals = self._empty(device).copy_(self._totals)
         return self._totals[self._rows[key]]
 
     def count_nonfinite(self, key: str, groups: Tensor | int, device: torch.device) -> None:

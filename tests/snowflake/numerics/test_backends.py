@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -34,6 +35,15 @@ def test_names_and_errors() -> None:
     assert isinstance(find_backend("scaled_mm"), ScaledMM)
     with pytest.raises(UserError, match=r"backend = 'scaled_nn' is not one: did you mean 'scaled_mm'"):
         find_backend("scaled_nn")
+
+
+def test_triton_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_FACTORIES", {})
+    for name in [name for name in sys.modules if name.startswith("snowflake.numerics.kernels")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(UserError, match=r"backend 'triton' cannot be used here \(.*triton.*\): choose emulate"):
+        find_backend("triton")
 
 
 def test_cpu_emulates_and_says_so() -> None:

@@ -16,6 +16,7 @@ from snowflake.freezing import freeze
 from snowflake.networks import Actor
 from snowflake.numerics import OperandConfig, Recipe, Rule, convert, find_recipe, is_converted, recipe_names
 from snowflake.numerics.linear import QuantisedLinear
+from snowflake.numerics.unit import to_unit
 
 MakeActor = Callable[..., Actor]
 Observations = Callable[[int], Tensor]
@@ -102,6 +103,21 @@ def test_ratio_of_the_first_minibatch_is_one(
     assert (new - old[rows]).exp().sub(1).abs().max() < 1e-5
     if conversion.layers:
         assert (log_prob(make_actor(network), obs, action) - old).abs().max() > 1e-5  # it does round
+
+
+def test_ratio_of_a_unit_scaled_network(make_actor: MakeActor, observations: Observations) -> None:
+    actor = make_actor()
+    to_unit(actor, 50, torch.Generator().manual_seed(3))
+    obs = observations(160)
+    plain = actor.distribution(obs)[0]
+    conversion = convert(actor, "fp8-unit", parametrization="unit")
+    assert len(conversion.layers) == 11
+    with torch.no_grad():
+        means = torch.cat([actor.distribution(part)[0] for part in obs.split(16)])
+    action = means + 0.4
+    old = log_prob(actor, obs[:16], action[:16])
+    assert (log_prob(actor, obs[:50], action[:50])[:16] - old).exp().sub(1).abs().max() < 1e-5
+    assert 1e-4 < ((means - plain).norm() / plain.norm()).item() < 0.3
 
 
 def test_scales_of_whole_tensors_do_not_keep_the_ratio(make_actor: MakeActor, observations: Observations) -> None:

@@ -30,8 +30,8 @@ def look_at(x: Tensor, config: OperandConfig) -> OperandStatistics:
 
 
 def test_every_number_by_hand() -> None:
-    """Constant scale 1: 500 saturates to 448, 2^-11 is flushed, 2^-8 is subnormal, 1.0625 rounds to 1."""
-    x = torch.tensor([[500.0, 2.0**-11, 2.0**-8, 1.0625], [0.0, -2.0, 4.0, 8.0]])
+    """Constant scale 1: 500 saturates to 448, 448 does not, 2^-11 is flushed, 2^-8 is subnormal, 1.0625 rounds to 1."""
+    x = torch.tensor([[500.0, 2.0**-11, 2.0**-8, 1.0625], [0.0, -2.0, 448.0, 2.0**-6]])
     seen = look_at(x, OperandConfig(scale="const"))
     assert (seen.tensors, seen.amax, seen.nonfinite) == (1, 500.0, 0)
     assert (seen.log2_scale, seen.log2_scale_min, seen.log2_scale_max) == (0.0, 0.0, 0.0)
@@ -78,6 +78,22 @@ def test_one_transfer_from_the_device_per_reading(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Tensor, "cpu", lambda t: transfers.append(t.shape) or cpu(t))
     assert set(statistics.read()) == {"a", "b"}
     assert len(transfers) == 1
+
+
+@pytest.mark.parametrize("scale", ["amax", "delayed"])
+def test_rollouts_in_inference_mode_come_before_training(
+    scale: str, make_actor: MakeActor, observations: Observations
+) -> None:
+    config = OperandConfig(scale=scale)
+    actor = make_actor("mlp")
+    conversion = convert(actor, replace(find_recipe("fp8-amax"), x=config, w=config, g=config), sampling="always")
+    for _ in range(2):
+        with torch.inference_mode():
+            actor.distribution(observations(4))
+            conversion.step()
+            actor.distribution(observations(4))
+        actor.distribution(observations(4))[0].sum().backward()
+        assert conversion.step().operands["hidden.layers.1/x"].tensors == 2
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -176,5 +192,9 @@ def test_scalars_have_tags(make_actor: MakeActor, observations: Observations) ->
     assert tags["operands/update.joint.gates/x/log2_scale"] >= 7
     assert tags["operands/update.joint.gates/g/share_e5m2"] == 1.0
     assert tags["share/operands/e4m3"] == pytest.approx(2 / 3)
+    scales = [value for tag, value in tags.items() if tag.endswith("/w/log2_scale")]
+    assert len(scales) == 11
+    assert (tags["log2_scale/w/min"], tags["log2_scale/w/max"]) == (min(scales), max(scales))
+    assert min(scales) <= tags["log2_scale/w/median"] <= max(scales)
     assert tags["share/flops/fp32"] < 0.2
     assert (tags["nonfinite"], tags["format_changes"]) == (0.0, 0.0)
