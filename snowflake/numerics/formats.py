@@ -15,6 +15,7 @@ from torch import Tensor
 from agents.errors import UserError, nearest
 
 _EXPONENT_BITS = 0x7F800000  # of float32
+_SIGN_BIT = -(2**31)
 
 
 @dataclass(frozen=True)
@@ -86,15 +87,28 @@ def quantise(x: Tensor, fmt: Format) -> Tensor:
     Returns:
         The rounded numbers as float32, same shape.
     """
+    x = x.detach()
     if fmt is BF16:
         return x.to(torch.bfloat16).to(torch.float32)
-    x = x.to(torch.float32)
-    clamped = x.clamp(-fmt.max, fmt.max)
+    return _round_(x.to(torch.float32).clamp(-fmt.max, fmt.max), fmt)
+
+
+def quantise_(x: Tensor, fmt: Format) -> Tensor:
+    """Do what `quantise` does to a float32 tensor in place, for E4M3 and E5M2."""
+    return _round_(x.detach().clamp_(-fmt.max, fmt.max), fmt)
+
+
+def _round_(x: Tensor, fmt: Format) -> Tensor:
+    """Round float32 numbers within a format's range, in place."""
+    bits = x.view(torch.int32)
+    sign = bits & _SIGN_BIT
     # 1.5 * 2^23 steps of the local grid: adding that leaves no bits finer than the grid, subtracting it gives the sum
     # rounded half to even. It only uses float32 arithmetic, so it holds on devices without 8-bit types.
-    shift = (clamped.view(torch.int32) & _EXPONENT_BITS).view(torch.float32)  # 2^exponent; infinity for NaN
+    shift = (bits & _EXPONENT_BITS).view(torch.float32)  # 2^exponent; infinity for NaN
     shift = shift.clamp_(min=fmt.min_normal).mul_(1.5 * 2.0 ** (23 - fmt.mantissa_bits))
-    return torch.copysign((clamped + shift).sub_(shift), x)
+    x.add_(shift).sub_(shift)
+    bits.bitwise_or_(sign)  # of zeros; copysign is slower
+    return x
 
 
 def encode(x: Tensor, fmt: Format) -> Tensor:

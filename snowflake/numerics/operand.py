@@ -9,7 +9,7 @@ from torch import Tensor
 
 from snowflake.numerics import mor, scales
 from snowflake.numerics.config import MixtureConfig, OperandConfig
-from snowflake.numerics.formats import BF16, Format, find_format, quantise
+from snowflake.numerics.formats import BF16, Format, find_format, quantise, quantise_
 from snowflake.numerics.stats import Statistics
 
 
@@ -113,7 +113,7 @@ class Quantiser:
         scale = self._scale(x, largest, fmt)
         inverse = 1.0 / scale
         expanded = mor.over_matrix(scale, self.config, tuple(x.shape))  # type: ignore[arg-type]
-        grid = quantise(x * expanded, fmt)
+        grid = quantise_(x * expanded, fmt)
         decode = mor.over_matrix(inverse, self.config, tuple(x.shape))  # type: ignore[arg-type]
         values = None
         if sample or not (codes and self.config.granularity != "block"):
@@ -137,7 +137,7 @@ class Quantiser:
             scale = self._scale(x, largest, fmt)
             expanded.append(mor.over_matrix(scale, config, shape))
             decode = mor.over_matrix(1.0 / scale, config, shape)
-            candidates.append(quantise(x, BF16) if fmt is BF16 else quantise(x * expanded[-1], fmt) * decode)
+            candidates.append(quantise(x, BF16) if fmt is BF16 else quantise_(x * expanded[-1], fmt).mul_(decode))
         errors = [mor.relative_errors(x, values, config.granularity, config.block) for values in candidates[:-1]]
         choice = mor.over_matrix(mor.select(errors, config.thresholds), config, shape)
         values, scale = candidates[-1], expanded[-1]
