@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agents.errors import UserError
-from snowflake.numerics.config import DemotionConfig, OperandConfig, Recipe
+from snowflake.numerics.config import DemotionConfig, MixtureConfig, OperandConfig, Recipe
 from snowflake.numerics.scales import LIMIT
 
 _RECIPES: dict[str, Recipe] = {}
@@ -81,5 +81,15 @@ register_recipe(
         w=_MOR,
         g=_MOR,
         summary="E4M3, E5M2 or BF16 for each operand by relative error (Su et al. 2025)",
+    )
+)
+register_recipe(
+    Recipe(
+        "fp8-mor-blocks",
+        x=replace(_MOR, granularity="block", block=(1, 128), group="row"),
+        w=replace(_MOR, granularity="block"),
+        g=replace(_MOR, granularity="block", block=(1, 128)),
+        mixture=MixtureConfig(choice="immediate"),
+        summary="the same for each block of 1 x 128 numbers, of weights 128 x 128; emulated everywhere",
     )
 )

@@ -21,7 +21,6 @@ from snowflake.numerics.unit import to_unit
 MakeActor = Callable[..., Actor]
 Observations = Callable[[int], Tensor]
 STANDARD = [name for name in recipe_names() if name != "fp8-unit"]
-FP8 = ["fp8-amax", "fp8-cscale", "fp8-mor"]
 
 
 def log_prob(actor: Actor, obs: Tensor, action: Tensor) -> Tensor:

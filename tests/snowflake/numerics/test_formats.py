@@ -195,3 +195,14 @@ def test_bf16_is_the_plain_cast_and_keeps_infinity() -> None:
 def test_unknown_format() -> None:
     with pytest.raises(UserError, match=r"'e4m4' is not a number format: did you mean 'e4m3'"):
         find_format("e4m4")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fmt", EIGHT_BITS)
+def test_compiled_is_the_same(fmt: Format) -> None:
+    bits = torch.randint(-(2**31), 2**31, (100_000,), generator=torch.Generator().manual_seed(0))
+    x = torch.cat([bits.to(torch.int32).view(torch.float32), near_midpoints(fmt), torch.tensor([-0.0, math.nan])])
+    compiled, eager = torch.compile(quantise)(x, fmt), quantise(x, fmt)
+    nan = eager.isnan()
+    assert torch.equal(compiled.isnan(), nan)
+    assert torch.equal(compiled[~nan].view(torch.int32), eager[~nan].view(torch.int32))

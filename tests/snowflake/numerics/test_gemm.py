@@ -15,7 +15,7 @@ from snowflake.numerics.gemm import QuantisedGemm
 from snowflake.numerics.linear import QuantisedLinear
 from snowflake.numerics.stats import Statistics
 
-FP8 = ("fp8-amax", "fp8-cscale", "fp8-mor")
+FP8 = ("fp8-amax", "fp8-cscale", "fp8-mor", "fp8-mor-blocks")
 ALL = ("bf16", *FP8)
 TENSOR = OperandConfig(kind="fp32")
 TORCHAO = Recipe("tensor-wise", TENSOR, TENSOR, replace(TENSOR, formats=("e5m2",)))
