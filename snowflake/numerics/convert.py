@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from agents.errors import UserError
 from snowflake.numerics.backends import backend_names, choose
@@ -96,8 +98,19 @@ class Conversion:
                 continue
             layer_recipe = recipe if row.precision == recipe.name else _in_bf16(recipe)
             gemm = QuantisedGemm(row.name, layer_recipe, self._statistics, backend, sampling)
+            gemm.owner = self
             self.layers[row.name] = gemm
             _install(module, row.name, cast(nn.Linear, layer), gemm)
+        if self.layers:
+            self._hooks.append(_forget_after_steps(self))
+            weakref.finalize(self, self._hooks[-1].remove)
+
+    def forget_weights_of(self, optimiser: torch.optim.Optimizer) -> None:
+        """Quantise anew the weights that an optimiser holds."""
+        held = {id(p) for group in optimiser.param_groups for p in group["params"]}
+        for name, gemm in self.layers.items():
+            if id(self._module.get_submodule(name).weight) in held:
+                gemm.forget_weight()
 
     def _count_plain(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         linear, x = cast(nn.Linear, layer), inputs[0]
@@ -331,6 +344,18 @@ def _check_backend(recipe: Recipe, codes: bool, backend: str) -> None:
                 f"backend {backend!r} cannot compute precision {recipe.name!r}, whose blocks have scales or formats of "
                 "their own: choose emulate"
             )
+
+
+def _forget_after_steps(conversion: Conversion) -> Any:
+    """Have weights quantised anew after every optimiser's step: fused optimisers leave version counters as they are."""
+    reference = weakref.ref(conversion)
+
+    def after_step(optimiser: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        alive = reference()
+        if alive is not None:
+            alive.forget_weights_of(optimiser)
+
+    return register_optimizer_step_post_hook(after_step)
 
 
 def _in_bf16(recipe: Recipe) -> Recipe:

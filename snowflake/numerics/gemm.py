@@ -23,8 +23,8 @@ class QuantisedGemm:
     """x w^T of one layer, differentiable in both.
 
     The weight is quantised when it has changed: once per optimiser step, not once per call. Whoever changes weights in
-    a way that leaves their version counter (through `.data`, or a flat tensor that they are views of) calls
-    `forget_weight`.
+    a way that leaves their version counter (through `.data`, a flat tensor that they are views of, a fused optimiser)
+    calls `forget_weight`; a `Conversion` does so after the steps of optimisers.
 
     Args:
         key: names the layer in statistics and state.
@@ -52,6 +52,7 @@ class QuantisedGemm:
         self.gemms = dict.fromkeys(GEMMS, 0)
         self.flops = dict.fromkeys(GEMMS, 0)
         self.arithmetic: dict[str, str] = {}
+        self.owner: object = None  # lives as long as the layer: it notices the steps of optimisers
         self.backend: Backend | None = None
         self.backend_reason = ""
         self._wanted_backend = backend

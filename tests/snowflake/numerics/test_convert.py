@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from agents.errors import UserError
 from snowflake.freezing import freeze
@@ -164,6 +166,43 @@ def test_parameters_and_state_dict_stay(recipe: str, make_actor: MakeActor, obse
     assert not is_converted(actor)
     assert torch.equal(actor.distribution(obs)[0], plain)
     assert type(actor.get_submodule("decoder.layers.0")) is nn.Linear
+
+
+@pytest.mark.parametrize("how", [{}, {"foreach": True}, {"fused": True}], ids=["plain", "foreach", "fused"])
+def test_steps_of_every_kind_of_optimiser_are_noticed(
+    how: dict[str, bool], make_actor: MakeActor, observations: Observations
+) -> None:
+    """Fused optimisers do not raise version counters. Weights that are not in the optimiser stay as they are."""
+    actor, obs = make_actor(), observations(4)
+    freeze(actor, ("message",))
+    conversion = convert(actor, "fp8-amax")
+    optimiser = torch.optim.Adam([p for p in actor.parameters() if p.requires_grad], lr=0.1, **how)
+    counts = {name: gemm.quantisers["w"] for name, gemm in conversion.layers.items()}
+    for step in range(3):
+        actor.distribution(obs)[0].sum().backward()
+        optimiser.step()
+        fresh = make_actor()
+        fresh.load_state_dict(actor.state_dict())
+        convert(fresh, "fp8-amax")
+        assert torch.equal(actor.distribution(obs)[0], fresh.distribution(obs)[0])
+        assert counts["decoder.layers.0"].tensors == step + 2
+        assert counts["message.layers.0"].tensors == 1
+
+
+def test_a_conversion_goes_with_its_module(make_actor: MakeActor) -> None:
+    gc.collect()
+    hooks = len(_global_optimizer_post_hooks)
+    actor = make_actor()
+    conversion = convert(actor, "fp8-amax")
+    assert len(_global_optimizer_post_hooks) == hooks + 1
+    conversion.revert()
+    assert len(_global_optimizer_post_hooks) == hooks
+    convert(actor, "fp8-amax")
+    gc.collect()
+    assert len(_global_optimizer_post_hooks) == hooks + 1
+    del actor, conversion
+    gc.collect()
+    assert len(_global_optimizer_post_hooks) == hooks
 
 
 def test_fp32_is_the_network_as_it_is(make_actor: MakeActor, observations: Observations) -> None:
