@@ -92,9 +92,9 @@ def _pool(readout: str, nodes: float) -> tuple[float, float]:
     """
     match readout:
         case "mean":
-            return 2.0, nodes * 0.5**0.5
+            return 2.0, 0.8 * nodes
         case "sum":
-            return 2.0 / nodes, 0.5**0.5
+            return 2.0 / nodes, 0.8
     return 1.0, 1.0
 
 

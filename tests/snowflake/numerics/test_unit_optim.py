@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+import agents
+from snowflake.config.policy import PolicyConfig
+from snowflake.networks import build_actor
+from snowflake.numerics import convert
 from snowflake.numerics.unit import functional as U
-from snowflake.numerics.unit import max_grad_norm, parameter_groups, rate_factors
+from snowflake.numerics.unit import loss_factor, max_grad_norm, parameter_groups, rate_factors, to_unit
 from snowflake.numerics.unit.modules import UnitEncoder, UnitLinear, UnitMLP
+from tests.snowflake.graph.models import general_graph
 
 
 def mlp(width: int) -> nn.Module:
@@ -81,3 +87,27 @@ def test_the_best_rate_moves_at_most_an_octave_with_the_width() -> None:
     best = [best_rate(width) for width in (32, 64, 128)]
     assert max(best) - min(best) <= 1, best
     assert -5 < min(best) <= max(best) < 1, "the best rate is inside of the range searched"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp8-unit"])
+def test_a_unit_scaled_graph_network_learns(precision: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    graph = general_graph(agents.load("ant").compile(), "ant")
+    network: Any = build_actor([graph], PolicyConfig(hidden_size=32, propagation_steps=2), generator)
+    to_unit(network, 64, generator)
+    convert(network, precision, parametrization="unit")
+    obs = torch.randn(64, graph.obs_dim, generator=generator)
+    teacher: Any = build_actor([graph], PolicyConfig(hidden_size=8, propagation_steps=1), generator)
+    target = teacher.distribution(obs)[0].detach()
+    target = (target - target.mean(dim=0)) / target.std(dim=0)
+    optimizer = torch.optim.Adam(parameter_groups(network, 0.1))
+    bound = max_grad_norm(network.parameters())
+    losses = []
+    for _ in range(40):
+        loss = nn.functional.mse_loss(network.distribution(obs)[0], target) * loss_factor(64)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), bound)
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.5 * losses[0]
