@@ -258,6 +258,17 @@ class GraphNetwork(Network):
             and config.aggregation != "max"
             and config.propagation_steps > 0
             and not torch.compiler.is_compiling()
+            and self._is_plain()
+        )
+
+    def _is_plain(self) -> bool:
+        """Return whether messages and updates are as built: where a layer was swapped, it is to be called."""
+        gru = (self.update.root, self.update.joint)
+        parts = (*(layer for unit in gru for layer in unit.children()), *cast(MLP, self.message).layers)
+        return (
+            type(self.message) is MLP
+            and all(type(unit) is GRUUpdate for unit in gru)
+            and all(type(layer) is nn.Linear for layer in parts)
         )
 
     def _fused_states(self, states: Tensor, received: Tensor | None, k: int) -> Tensor:

@@ -91,7 +91,7 @@ class UnitEncoder(nn.Module):
 
     def forward(self, root: Tensor, joint: Tensor, node_class: Tensor) -> Tensor:
         """Encode normalised inputs."""
-        inputs = U.tanh(torch.cat([self.root(root)[None], self.joint(joint.transpose(0, 1))]))
+        inputs = U.tanh(torch.cat([self.root(root)[None], self.joint(joint)]))
         table = scale(self.table, 1.0, (len(self.table) / self.lookups) ** 0.5)
         rows = table.index_select(0, node_class)[:, None, :].expand(-1, len(root), -1)
         return torch.cat([rows, inputs], dim=-1)
