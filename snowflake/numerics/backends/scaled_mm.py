@@ -8,49 +8,30 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from snowflake.numerics.backends.base import Backend, Verdict, register_backend
-from snowflake.numerics.backends.emulate import dequantised_product
-from snowflake.numerics.formats import BF16, E4M3, E5M2, quantise
+from snowflake.numerics.backends.base import Verdict, register_backend
+from snowflake.numerics.backends.codes import CodesBackend
+from snowflake.numerics.formats import E5M2
 from snowflake.numerics.operand import Operand
 
 _ALIGNMENT = 16  # of both dimensions of the second operand, on CUDA
 
 
-class ScaledMM(Backend):
+class ScaledMM(CodesBackend):
     """Tensor-wise and row-wise scales. On CUDA it needs compute capability 8.9 or more."""
 
     name = "scaled_mm"
-    codes = True
 
     def probe(self, device: torch.device) -> Verdict:
         """See `Backend.probe`: 32 x 32 x 32, against `emulate`."""
         if not (hasattr(F, "scaled_mm") or hasattr(torch, "_scaled_mm")):
             return Verdict(False, f"torch {torch.__version__} has no scaled_mm")
-        values = (torch.arange(32 * 32, device=device).reshape(32, 32) % 17 - 8).to(torch.float32)
-        data, decode = quantise(values, E4M3).to(E4M3.dtype), torch.ones((), device=device)
-        operand = Operand(data, decode, E4M3, True)
-        try:
-            y = self.product(operand, operand)
-        except (RuntimeError, NotImplementedError, ValueError) as error:
-            return Verdict(False, str(error).splitlines()[0])
-        if not torch.equal(y, dequantised_product(operand, operand)):
-            return Verdict(False, "its product differs from the emulated one")
-        return Verdict(True, "")
+        return self.agrees(device)
 
     def refuses(self, a: Operand, b: Operand) -> str:
         """See `Backend.refuses`."""
-        for operand in (a, b):
-            if operand.format is None:
-                return "numbers of several formats"
-            if operand.format is BF16:
-                return "an operand in BF16"
-            if operand.decode is None:
-                return "scales of blocks"
-            if operand.decode.dim() and operand.decode.shape[1] != 1:
-                return "scales along the sum"
         if a.format is E5M2 and b.format is E5M2 and a.data.device.type == "cuda":
             return "both operands in E5M2"
-        return ""
+        return super().refuses(a, b)
 
     def product(self, a: Operand, b: Operand, fast_accum: bool = False) -> Tensor:
         """See `Backend.product`. Row-wise products on CUDA come in BF16, which is then widened."""

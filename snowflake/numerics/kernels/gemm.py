@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from snowflake.numerics.backends import Backend, Verdict, dequantised_product, register_backend
-from snowflake.numerics.formats import BF16, E4M3, quantise
+from snowflake.numerics.backends import Verdict, register_backend
+from snowflake.numerics.backends.codes import CodesBackend
 from snowflake.numerics.kernels.device import interpreting, multiplies_fp8
 from snowflake.numerics.operand import Operand
 
@@ -68,11 +68,10 @@ def gemm(a: Tensor, b: Tensor, decode_a: Tensor, decode_b: Tensor, *, fast_accum
     return out
 
 
-class Triton(Backend):
+class Triton(CodesBackend):
     """Products by a kernel of this package: scales of tensors and rows, every pair of FP8 formats, any shape."""
 
     name = "triton"
-    codes = True
 
     def probe(self, device: torch.device) -> Verdict:
         """See `Backend.probe`: 32 x 32 x 32, against `emulate`."""
@@ -80,28 +79,7 @@ class Triton(Backend):
             return Verdict(False, "Triton needs CUDA, or its interpreter (TRITON_INTERPRET=1)")
         if not multiplies_fp8(device):
             return Verdict(False, "FP8 needs compute capability 8.9")
-        values = (torch.arange(32 * 32, device=device).reshape(32, 32) % 17 - 8).to(torch.float32)
-        operand = Operand(quantise(values, E4M3).to(E4M3.dtype), torch.ones((), device=device), E4M3, True)
-        try:
-            y = self.product(operand, operand)
-        except Exception as error:  # a compiler's errors have many types
-            return Verdict(False, (str(error).splitlines() or [type(error).__name__])[0])
-        if not torch.equal(y, dequantised_product(operand, operand)):
-            return Verdict(False, "its product differs from the emulated one")
-        return Verdict(True, "")
-
-    def refuses(self, a: Operand, b: Operand) -> str:
-        """See `Backend.refuses`."""
-        for operand in (a, b):
-            if operand.format is None:
-                return "numbers of several formats"
-            if operand.format is BF16:
-                return "an operand in BF16"
-            if operand.decode is None:
-                return "scales of blocks"
-            if operand.decode.dim() and operand.decode.shape[1] != 1:
-                return "scales along the sum"
-        return ""
+        return self.agrees(device)
 
     def product(self, a: Operand, b: Operand, fast_accum: bool = False) -> Tensor:
         """See `Backend.product`."""
