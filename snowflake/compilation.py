@@ -32,7 +32,7 @@ def missing_compiler(device: str) -> str | None:
     return None if shutil.which(command) else f"there is no C++ compiler ({command})"
 
 
-def resolve(mode: str, device: str) -> str:
+def resolve(mode: str, device: str, precision: str = "fp32") -> str:
     """Decide ``auto``: ``on`` with CUDA and Triton, where launching single operations takes longest.
 
     On the CPU it is ``off``: the hand-written operations are as fast, and need no compiler.
@@ -40,10 +40,15 @@ def resolve(mode: str, device: str) -> str:
     Args:
         mode: ``on``, ``off`` or ``auto``.
         device: device of the policy; ``auto`` is the CPU.
+        precision: recipe; quantised layers choose and count between products, which the compiler does not follow.
 
     Raises:
-        UserError: ``on`` without a compiler.
+        UserError: ``on`` without a compiler, or in less than 32 bits.
     """
+    if precision != "fp32":
+        if mode == "on":
+            raise UserError(f"compile = 'on' is for precision fp32, not {precision}: use --compile off")
+        return "off"
     if mode == "off" or (mode == "auto" and not device.startswith("cuda")):
         return "off"
     missing = missing_compiler(device)

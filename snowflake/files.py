@@ -17,6 +17,9 @@ from agents.errors import UserError
 if TYPE_CHECKING:
     import torch
 
+RECIPE_FILE = "numerics.safetensors"
+"""Of a checkpoint: what its numeric recipe has learned. Absent where that is nothing."""
+
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write ``content`` under a temporary name beside ``path``, sync it, then rename."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,15 +18,19 @@ from torch.nn import functional as F
 from agents.errors import UserError
 from snowflake.compilation import NetworkCalls
 from snowflake.config import PolicyConfig
+from snowflake.files import RECIPE_FILE, read_tensors
 from snowflake.freezing import freeze, trainable_parameters
 from snowflake.graph import MorphologyGraph
 from snowflake.networks import Network, build_actor, build_critic, map_log_std, map_mlp
+from snowflake.numerics import find_recipe, unit
+from snowflake.precision import PolicyNumerics, load_state, mean_std
 from snowflake.prepared import PreparedBatch, Runner
 
 State = dict[str, torch.Tensor]
 """Memory carried between steps, ``(n_envs, ...)`` tensors; empty for memoryless policies."""
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+_UNIT_MARK = "unit_scaled"
 
 
 def spaces_for(graphs: Sequence[MorphologyGraph]) -> tuple[spaces.Box, spaces.Box]:
@@ -55,6 +61,7 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         config: networks, freezing, log standard deviation.
         seed: seed of the initial weights.
         critic_learning_rate: the critic's Adam step size.
+        batch_size: transitions of a minibatch; only the gradients of unit-scaled networks depend on it.
         use_sde: Stable-Baselines3 passes it; must be False.
 
     Shapes:
@@ -71,6 +78,7 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         config: PolicyConfig,
         seed: int = 0,
         critic_learning_rate: float = 3e-4,
+        batch_size: int = 256,
         use_sde: bool = False,
     ) -> None:
         if use_sde:
@@ -79,6 +87,7 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         self.config = config
         self.seed = seed
         self.critic_learning_rate = critic_learning_rate
+        self.batch_size = batch_size
         super().__init__(observation_space, action_space, lr_schedule, optimizer_kwargs={"eps": 1e-8, "fused": True})
 
     def _build(self, lr_schedule: Any) -> None:
@@ -86,6 +95,13 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         generator = torch.Generator().manual_seed(self.seed)
         self.actor = build_actor(self.graphs, self.config, generator)
         self.critic = build_critic(self.graphs, self.config, generator)
+        self.numerics: PolicyNumerics | None = None
+        """How the networks are computed; None in 32 bits."""
+        if self.unit_scaled:
+            for network in (self.actor, self.critic):
+                unit.to_unit(network, self.batch_size, generator)
+                # Stands in the state dict, so that no checkpoint is taken for one of the other parametrisation.
+                network.register_buffer(_UNIT_MARK, torch.ones((), dtype=torch.uint8))
         freeze(self.actor, self.config.freeze, train_node_table=self.config.train_node_table)
         freeze(self.critic, self.config.freeze_critic)
         mask = torch.zeros(len(self.graphs), self.action_space.shape[0])
@@ -93,10 +109,49 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
             mask[k, : graph.act_dim] = 1.0
         self.register_buffer("action_mask", mask, persistent=False)  # (bodies, A)
         self.calls = NetworkCalls(self.actor, self.critic)
-        self.optimizer = torch.optim.Adam(trainable_parameters(self.actor), lr=lr_schedule(1), **self.optimizer_kwargs)
-        self.critic_optimizer = torch.optim.Adam(
-            trainable_parameters(self.critic), lr=self.critic_learning_rate, eps=1e-5, fused=True
-        )
+        self.optimizer = torch.optim.Adam(self._groups(self.actor, lr_schedule(1)), **self.optimizer_kwargs)
+        rate = self.critic_learning_rate
+        self.critic_optimizer = torch.optim.Adam(self._groups(self.critic, rate), eps=1e-5, fused=True)
+
+    @property
+    def unit_scaled(self) -> bool:
+        """Whether the networks are unit-scaled (:mod:`snowflake.numerics.unit`)."""
+        return self.config.parametrization == "unit"
+
+    def _groups(self, network: Network, rate: float) -> list[dict[str, Any]]:
+        """Groups of trainable parameters for Adam."""
+        if self.unit_scaled:
+            return unit.parameter_groups(network, rate)
+        return [{"params": trainable_parameters(network), "lr": rate}]
+
+    def loss_factors(self, batch_size: int) -> tuple[float, float]:
+        """By what to multiply the actor's and the critic's loss of a minibatch: 1, unless they are unit-scaled."""
+        if not self.unit_scaled:
+            return 1.0, 1.0
+        return unit.loss_factor(batch_size, mean_std(self.actor.log_std)), unit.loss_factor(batch_size)
+
+    # --- precision ----------------------------------------------------------------------------------------------
+
+    def set_precision(self, recipe: str, *, backend: str = "auto", sampling: str = "training") -> None:
+        """Compute the linear layers of actor and critic by a recipe from now on. Once, on the policy's device.
+
+        Args:
+            recipe: a name; ``fp32`` leaves everything as it is.
+            backend: auto, emulate, scaled_mm or triton.
+            sampling: which tensors statistics see: training (differentiated ones), always, or off.
+
+        Raises:
+            UserError: no such recipe or backend; one that does not suit the networks or the device.
+        """
+        if find_recipe(recipe).converts:
+            networks = {"actor": self.actor, "critic": self.critic}
+            self.numerics = PolicyNumerics(
+                networks,
+                recipe,
+                backend=backend,
+                parametrization=self.config.parametrization,
+                sampling=sampling,
+            )
 
     # --- distribution -------------------------------------------------------------------------------------------
 
@@ -115,7 +170,7 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         if runner is None:
             return PreparedBatch.of(network, obs, body)
         with torch.no_grad():
-            return PreparedBatch.of(network, obs, body, runner)
+            return PreparedBatch.of(network, obs, body, runner if self.splits_batches else None)
 
     def rows_at_once(self, network: Network, size: int) -> int:
         """Into parts of how many rows a minibatch of ``size`` is cut."""
@@ -123,8 +178,12 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
 
     @property
     def splits_batches(self) -> bool:
-        """Whether an update cuts minibatches into parts: on the CPU, uncompiled."""
-        return self.action_mask.device.type == "cpu" and not self.calls.compiled
+        """Whether an update cuts minibatches into parts: on the CPU, uncompiled, in 32 bits.
+
+        Quantised layers see whole minibatches: a gradient's scale is the whole tensor's, and statistics would depend on
+        which thread comes first.
+        """
+        return self.action_mask.device.type == "cpu" and not self.calls.compiled and self.numerics is None
 
     def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Mean, log standard deviation and mask of real actuators, each ``(N, A)``; padded entries are 0."""
@@ -247,13 +306,16 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         observation_space, action_space = spaces_for(graphs)
         return cls(observation_space, action_space, lambda _: 0.0, graphs=graphs, config=config, seed=seed)
 
-    def for_bodies(self, graphs: Sequence[MorphologyGraph], *, mlp_transfer: bool = False) -> GraphActorCriticPolicy:
+    def for_bodies(
+        self, graphs: Sequence[MorphologyGraph], *, mlp_transfer: bool = False, precision: str | None = None
+    ) -> GraphActorCriticPolicy:
         """This actor on other bodies, without retraining (zero-shot). The critic is left behind (a fresh one).
 
         Args:
             graphs: the bodies.
             mlp_transfer: map a flat actor by node class and column (:mod:`snowflake.networks.mlp_transfer`), which is
                 otherwise refused; graph actors need no map.
+            precision: recipe; this policy's own, with its choices of formats, if None.
 
         Raises:
             UserError: the bodies have another feature set or node vocabulary, or the actor is bound to its body.
@@ -276,7 +338,12 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         elif config.log_std == "per_actuator":
             state = map_log_std(state, source, graphs[0])
         policy.actor.load_state_dict(state, strict=True)
-        return policy.to(self.device)
+        policy = policy.to(self.device)
+        if precision is None and self.numerics is not None:
+            policy.numerics = self.numerics.again({"actor": policy.actor, "critic": policy.critic})
+        elif precision is not None:
+            policy.set_precision(precision, sampling="off")
+        return policy
 
     def load_actor(self, state: Mapping[str, torch.Tensor]) -> None:
         """Load an actor's ``state_dict`` strictly.
@@ -290,7 +357,24 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         """Load a critic's ``state_dict`` strictly; see :meth:`load_actor`."""
         self._load(self.critic, "critic", state)
 
+    def load_recipe_state(self, folder: Path) -> None:
+        """Take over what a checkpoint's recipe has learned, if this policy has the same; else say that it is left out.
+
+        Raises:
+            UserError: it is damaged, or does not fit.
+        """
+        file = folder / RECIPE_FILE
+        words = load_state(self.numerics, read_tensors(file) if file.exists() else {})
+        if words:
+            print(words, file=sys.stderr)
+
     def _load(self, module: torch.nn.Module, what: str, state: Mapping[str, torch.Tensor]) -> None:
+        stored = "unit" if _UNIT_MARK in state else "standard"
+        if stored != self.config.parametrization:
+            raise UserError(
+                f"the checkpoint's {what} has parametrization {stored!r}, and policy.parametrization is "
+                f"{self.config.parametrization!r}: its weights mean something else there, open it with its own"
+            )
         try:
             module.load_state_dict(dict(state), strict=True)
         except RuntimeError as error:

@@ -1,56 +1,158 @@
-"""Precision of matrix products on the CPU."""
+"""The networks of a policy computed by a recipe of `snowflake.numerics`, and what is kept and logged of it."""
 
 from __future__ import annotations
 
-from types import TracebackType
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor, nn
 
-from agents.errors import UserError
+from snowflake.numerics import Recipe, convert, find_recipe
+from snowflake.numerics.backends import choose
+
+if TYPE_CHECKING:
+    from snowflake.numerics import Conversion, Reading
 
 
-def check_precision(precision: str, device: str) -> None:
-    """Require that a machine has a precision.
+class PolicyNumerics:
+    """Actor and critic, converted in place; each has statistics and formats of its own.
 
     Args:
-        precision: ``fp32`` or ``bf16``.
-        device: ``auto``, ``cpu``, ``cuda``, ...
+        networks: by name, on their device, frozen as wanted.
+        recipe: its name; one that converts.
+        backend: auto, emulate, scaled_mm or triton.
+        parametrization: of the networks, standard or unit.
+        sampling: which tensors statistics see: training, always, or off.
+
+    Attributes:
+        conversions: by the networks' names.
 
     Raises:
-        UserError: it lacks it; the message says what is missing.
+        UserError: what `snowflake.numerics.convert` refuses.
     """
-    if precision == "fp32":
-        return
-    reason = None
-    if device not in ("auto", "cpu"):
-        reason = f"it is for the CPU, and device is {device}"
-    elif not (torch.backends.mkldnn.is_available() and hasattr(torch.backends.mkldnn, "matmul")):
-        reason = f"PyTorch {torch.__version__} cannot do it: it takes one with oneDNN, of 2.9 or later"
-    elif not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
-        reason = "this CPU has neither avx512_bf16 nor AMX"
-    if reason:
-        raise UserError(f"precision = {precision!r}: {reason}; use --precision fp32")
+
+    def __init__(
+        self,
+        networks: Mapping[str, nn.Module],
+        recipe: str,
+        *,
+        backend: str = "auto",
+        parametrization: str = "standard",
+        sampling: str = "training",
+    ) -> None:
+        self.recipe: Recipe = find_recipe(recipe)
+        self.backend, self.parametrization = backend, parametrization
+        self.skipped_steps = 0
+        """Minibatches of which nothing was applied, since a loss or a gradient was not finite."""
+        self.device = next(iter(networks["actor"].parameters())).device
+        self.conversions: dict[str, Conversion] = {
+            name: convert(network, recipe, backend=backend, parametrization=parametrization, sampling=sampling)
+            for name, network in networks.items()
+        }
+
+    def again(self, networks: Mapping[str, nn.Module]) -> PolicyNumerics:
+        """Convert other networks by the same recipe, for evaluation; the actor takes over the formats chosen."""
+        recipe = self.recipe.name
+        other = PolicyNumerics(
+            networks, recipe, backend=self.backend, parametrization=self.parametrization, sampling="off"
+        )
+        other.load({key: value for key, value in self.state().items() if key.startswith(f"{recipe}/actor/")})
+        return other
+
+    def arithmetic(self) -> str:
+        """Return in a line what computes the products, and why."""
+        backend, reason = choose(self.backend, self.device)
+        how = "products are emulated" if backend.name == "emulate" else f"products by {backend.name}"
+        return f"precision {self.recipe.name}: {how} on {self.device} ({reason})"
+
+    def describe(self) -> str:
+        """Return in a few lines what is computed how, and why not all of it by the recipe."""
+        lines = [self.arithmetic()]
+        for name, conversion in self.conversions.items():
+            kinds: dict[tuple[str, str], list[str]] = {}
+            for row in conversion.rows:
+                kinds.setdefault((row.precision, row.reason), []).append(row.name)
+            parts = [f"{key[0]} {', '.join(names)} ({key[1]})" for key, names in kinds.items()]
+            lines.append(f"  {name}: {'; '.join(parts)}")
+        return "\n".join(lines)
+
+    def report(self) -> str:
+        """Return the whole report: every weight matrix of both networks, and the arithmetic of each product."""
+        return "\n\n".join(f"{name}\n{conversion.report()}" for name, conversion in self.conversions.items()) + "\n"
+
+    def step(self) -> dict[str, Reading]:
+        """Read the statistics, and let formats change: between an update and the next rollout."""
+        return {name: conversion.step() for name, conversion in self.conversions.items()}
+
+    def forget_weights(self) -> None:
+        """Quantise every weight anew: after a change of parameters that optimisers did not make."""
+        for conversion in self.conversions.values():
+            conversion.forget_weights()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the recipe has learned: by recipe, network, layer, operand and what; empty for most recipes."""
+        return {
+            f"{self.recipe.name}/{network}/{key}": value
+            for network, conversion in self.conversions.items()
+            for key, value in conversion.state_dict().items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` returned, of the networks that it names.
+
+        Raises:
+            UserError: it does not fit.
+        """
+        for network, conversion in self.conversions.items():
+            prefix = f"{self.recipe.name}/{network}/"
+            own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+            if own:
+                conversion.load_state_dict(own)
 
 
-class MatmulPrecision:
-    """Context in which PyTorch rounds the inputs of matrix products, on the CPU, in all threads.
+def load_state(numerics: PolicyNumerics | None, state: Mapping[str, Tensor]) -> str | None:
+    """Take over a checkpoint's recipe state, and say what is left out of it, or missing; None if all is well.
 
     Args:
-        precision: ``fp32`` changes nothing; ``bf16`` rounds to 8 significant bits, sums stay in float32. Point-wise
-            operations, parameters and optimiser are in float32 either way.
+        numerics: of the policy; None in 32 bits.
+        state: the checkpoint's; empty if it has none.
+
+    Raises:
+        UserError: it is of the same recipe and does not fit.
     """
+    if numerics is not None:
+        numerics.load(state)
+        numerics.forget_weights()
+    recipe = "fp32" if numerics is None else numerics.recipe.name
+    stored = sorted({key.partition("/")[0] for key in state})
+    if stored and recipe not in stored:
+        return f"precision {recipe}: the checkpoint's state of recipe {', '.join(stored)} is left out"
+    if numerics is not None and not stored and any("/choice" in key for key in numerics.state()):
+        return f"precision {recipe}: the checkpoint has no choices of formats, every operand starts with its first"
+    return None
 
-    def __init__(self, precision: str) -> None:
-        self.precision = precision
-        self._before: list[str] = []
 
-    def __enter__(self) -> None:
-        if self.precision != "fp32":
-            self._before.append(torch.backends.mkldnn.matmul.fp32_precision)
-            torch.backends.mkldnn.matmul.fp32_precision = self.precision
+def scalars(readings: Mapping[str, Reading], skipped_steps: int, *, layers: bool) -> dict[str, float]:
+    """Return readings by TensorBoard tag, `numerics/NETWORK/...`.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.precision != "fp32":
-            torch.backends.mkldnn.matmul.fp32_precision = self._before.pop()
+    Args:
+        readings: by network.
+        skipped_steps: of `PolicyNumerics`.
+        layers: also the statistics of every layer's operands.
+    """
+    found = {"numerics/skipped_steps": float(skipped_steps)}
+    summary = ("share/", "nonfinite", "format_changes")
+    for network, reading in readings.items():
+        values = {
+            f"numerics/{network}/{tag}": value
+            for tag, value in reading.scalars().items()
+            if layers or tag.startswith(summary)
+        }
+        found |= values
+    return found
+
+
+def mean_std(log_std: Tensor) -> float:
+    """Return the mean standard deviation of the actions, from its logarithm."""
+    return float(torch.exp(log_std.detach()).mean())

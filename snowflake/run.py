@@ -25,7 +25,7 @@ from snowflake.body_files import ADVICE, check_names, read_body, write_body
 from snowflake.config import TrainConfig
 from snowflake.config.loader import load as load_config
 from snowflake.config.loader import to_yaml
-from snowflake.files import dump_json, new_folder, read_tensors, write_atomic
+from snowflake.files import RECIPE_FILE, dump_json, new_folder, read_tensors, write_atomic
 from snowflake.graph import MorphologyGraph, build_graph
 from snowflake.json_files import read_entry
 
@@ -307,8 +307,18 @@ class Run:
         have = ", ".join([*names, *map(str, steps)]) or empty
         raise UserError(f"run {self.path} has no checkpoint {str(which)!r}{gone}; it has: {have}")
 
+    def at_precision(self, recipe: str | None) -> Run:
+        """This run, its policies computed by another recipe than the one it was trained with; None changes nothing.
+
+        Raises:
+            UserError: no such recipe, or it does not suit the networks.
+        """
+        if recipe is None:
+            return self
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, precision=recipe))
+
     def load_policy(self, checkpoint: str | int | None = None) -> GraphActorCriticPolicy:
-        """The policy of a checkpoint, on the CPU, for the bodies of the run.
+        """The policy of a checkpoint, on the CPU, for the bodies of the run, computed by the config's recipe.
 
         The critic is restored where the checkpoint holds one (a shipped policy does not).
         """
@@ -320,6 +330,8 @@ class Run:
         if (folder / "critic.safetensors").exists():
             policy.load_critic(read_tensors(folder / "critic.safetensors"))
         policy.set_training_mode(False)
+        policy.set_precision(self.config.precision, sampling="off")
+        policy.load_recipe_state(folder)
         return policy
 
     def export(self, path: str | Path, checkpoint: str | int | None = None) -> Run:
@@ -339,22 +351,27 @@ class Run:
             shutil.copytree(self.path / "bodies", folder / "bodies")
             target = folder / "checkpoints" / source.name
             target.mkdir(parents=True)
-            shutil.copy2(source / "actor.safetensors", target / "actor.safetensors")
+            for name in ("actor.safetensors", RECIPE_FILE):
+                if name != RECIPE_FILE or (source / name).exists():
+                    shutil.copy2(source / name, target / name)
             (folder / "checkpoints" / "index.json").write_text(dump_json({"best": int(source.name[5:])}))
         return Run.open(path)
 
 
-def load(path: str | Path, checkpoint: str | int | None = None) -> GraphActorCriticPolicy:
+def load(
+    path: str | Path, checkpoint: str | int | None = None, *, precision: str | None = None
+) -> GraphActorCriticPolicy:
     """Load a trained policy: ``snowflake.load(run).predict(obs, deterministic=True)``.
 
     Args:
         path: run folder, or ``pretrained:NAME``.
         checkpoint: ``best`` (default), ``last``, or a number of steps.
+        precision: recipe to compute it by (`snowflake.numerics`); the one it was trained with if None.
 
     Raises:
-        UserError: no such run or checkpoint, or it does not fit.
+        UserError: no such run, checkpoint or recipe, or it does not fit.
     """
-    return Run.open(path).load_policy(checkpoint)
+    return Run.open(path).at_precision(precision).load_policy(checkpoint)
 
 
 def pretrained_names() -> tuple[str, ...]:

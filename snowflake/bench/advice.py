@@ -50,9 +50,9 @@ def advise(
     cores = available_cores()
     start = settings(config) | {"device": report["settings"]["device"]}
     resolved = start | {name: start[name] or cores for name in ("torch_threads", "num_threads")}
-    known = section_of("precision") is not None
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    tries = axes(resolved, cores, len(config.agents), devices, PRECISIONS if known else ())
+    precisions = PRECISIONS if "cuda" in devices else ()  # the CPU emulates 16 bits, which is slower
+    tries = axes(resolved, cores, len(config.agents), devices, precisions)
     names = [name for name, _ in tries]
 
     def measure(candidate: Settings) -> float | str:

@@ -28,6 +28,8 @@ class BenchFlags:
     """Method preset; without it the config's, or snowflake."""
     config: Annotated[tuple[str, ...], arg(metavar="NAME|PATH [...]")] = ()
     """Run configs, by shipped name or path to a YAML; later ones win."""
+    precision: Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="(default: the config's)")] = None
+    """Recipe of the linear layers."""
     seconds: float = 60.0
     """Time limit; what does not fit is not tried."""
     json: bool = False
@@ -47,12 +49,14 @@ def parse_bench(argv: Sequence[str]) -> tuple[BenchFlags, TrainConfig, list[str]
     flags = parse(BenchFlags, argv, "snowflake bench")
     layers = loader.preset_layers(flags.method, flags.config)
     named = any(a.partition("=")[0] in ("--agents", "--model") for a in argv) or not flags.config
-    layer = loader.check_layer({"agents": list(flags.agents)} if named else {})
+    own = {"agents": list(flags.agents)} if named else {}
+    layer = loader.check_layer(own if flags.precision is None else own | {"precision": flags.precision})
     config = loader.build([*layers, layer])
     check_config(config)
     given = ["--config", *flags.config] if flags.config else []
     if named:
         given += ["--agents", *config.agents]
+    given += [] if flags.precision is None else ["--precision", flags.precision]
     return flags, config, given + (["--method", flags.method] if flags.method is not None else [])
 
 

@@ -39,6 +39,8 @@ class EvaluationFlags:
     """Seed of the first start state; every way to act starts from SEED, SEED + 1, ..."""
     num_threads: int = 0
     """Threads of physics and torch; 0 takes the run's setting, or every core that the process may use."""
+    precision: Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="(default: as trained)")] = None
+    """Recipe that computes the policy's linear layers: fp32, bf16, fp8-amax, ..."""
     output: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: the run folder)")] = None
     """Folder of the results."""
     json: bool = False
@@ -102,14 +104,14 @@ def main(argv: list[str]) -> int:
 
 
 def find_run(path: str, flags: EvaluationFlags) -> Run:
-    """Open a run and check that the checkpoint is there, before torch is imported.
+    """Open a run and check that checkpoint and recipe are there, before torch is imported.
 
     Raises:
-        UserError: There is no such run or checkpoint.
+        UserError: There is no such run, checkpoint or recipe.
     """
     from snowflake.run import Run
 
-    run = Run.open(path)
+    run = Run.open(path).at_precision(flags.precision)
     run.find_checkpoint(flags.checkpoint)
     return run
 

@@ -24,6 +24,8 @@ class ResumeFlags:
 
     device: str | None = None
     """Device to go on with: cpu, cuda, cuda:N; without it, as before. Elsewhere the run is no longer bit-exact."""
+    precision: Annotated[str | None, arg(metavar="RECIPE")] = None
+    """Recipe to go on with; without it, as before. Under another the run is no longer bit-exact."""
     torch_threads: int | None = None
     """Threads of the update; without it, as before. On the CPU the run stays bit-exact all the same."""
     num_threads: int | None = None
@@ -41,7 +43,7 @@ def main(argv: list[str]) -> int:
 
     if str(flags.run).startswith(PRETRAINED):
         raise UserError(f"{flags.run} cannot be resumed, it holds an actor only: train a run of your own")
-    run = Run.open(flags.run)
+    run = Run.open(flags.run).at_precision(flags.precision)
     done = int(run.find_checkpoint("last").name[5:])  # a wrong folder is told here, before torch is imported
     end = run.config.total_timesteps
     if flags.total_timesteps is None and done >= end:
@@ -49,6 +51,7 @@ def main(argv: list[str]) -> int:
         return 0
     from snowflake.ppo.train import resume
 
+    where = {"device": flags.device, "precision": flags.precision}
     threads = {"torch_threads": flags.torch_threads, "num_threads": flags.num_threads}
-    print(closing_words(resume(flags.run, flags.total_timesteps, device=flags.device, **threads)))
+    print(closing_words(resume(flags.run, flags.total_timesteps, **where, **threads)))
     return 0

@@ -66,7 +66,9 @@ def main(argv: list[str]) -> int:
     from snowflake.files import check_output
 
     runs = [find_run(path, flags) for path in flags.runs]
-    references = tuple(find_run(path, EvaluationFlags()) for path in dict.fromkeys(flags.reference))
+    references = tuple(
+        find_run(path, EvaluationFlags(precision=flags.precision)) for path in dict.fromkeys(flags.reference)
+    )
     bodies = choose_bodies((*runs, *references), flags.to)
     if len(runs) > 1:
         check_some_fit(runs, bodies, mlp_transfer=flags.mlp_transfer)

@@ -43,6 +43,8 @@ class WatchFlags:
     """Take the mean action (this is the default)."""
     stochastic: bool = False
     """Sample the actions, as in training."""
+    precision: Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="(default: as trained)")] = None
+    """Recipe that computes the policy's linear layers: fp32, bf16, fp8-amax, ..."""
     seed: int = 0
     """Seed of the start state and of sampled actions."""
 
@@ -116,12 +118,12 @@ def open_watched(flags: WatchFlags) -> tuple[Run, tuple[Morphology, ...]]:
     """Open the run that the flags name, and the bodies to show: those named, else the run's own.
 
     Raises:
-        UserError: no such run, checkpoint or body.
+        UserError: no such run, checkpoint, recipe or body.
     """
     from snowflake.evaluation.choice import choose_bodies
     from snowflake.run import Run
 
-    run = Run.open(flags.run)
+    run = Run.open(flags.run).at_precision(flags.precision)
     run.find_checkpoint(flags.checkpoint)
     return run, choose_bodies(run, flags.agents) or run.morphologies
 

@@ -46,6 +46,8 @@ class PolicyConfig:
     """Also link joints that an equality constraint ties together (feature set general)."""
     kernels: str = "fused"
     """Rounds of messages on the CPU: fused (hand-written forward and backward) or reference (autograd)."""
+    parametrization: str = "standard"
+    """standard, or unit: weights, activations and gradients of RMS 1 at the start, with the rates of --config unit."""
     init: str = "independent"
     """Initial matrices: independent, or shared_seed (all matrices of one shape equal, as the official code)."""
     actuator_wiring: str = "correct"
@@ -60,6 +62,7 @@ class PolicyConfig:
         check_range("policy", "log_std_init", self.log_std_init, -20.0, 2.0)
         check_choice("policy", "critic_readout", self.critic_readout, ("mean", "sum", "root"))
         check_choice("policy", "kernels", self.kernels, ("fused", "reference"))
+        check_choice("policy", "parametrization", self.parametrization, ("standard", "unit"))
         check_choice("policy", "init", self.init, ("independent", "shared_seed"))
         check_choice("policy", "actuator_wiring", self.actuator_wiring, ("correct", "official"))
 

@@ -38,7 +38,7 @@ class PPOConfig:
     clip_range: float = 0.2
     """Clip range of the probability ratio."""
     max_grad_norm: float = 5.0
-    """Bound on the norm of the actor's gradient."""
+    """Bound on the norm of the actor's gradient; under parametrization unit on its root mean square."""
     weight_decay: float = 0.0
     """L2 coefficient c: 0.5 c ||w||^2 is added to the actor's loss; off by default."""
     weight_decay_components: tuple[str, ...] = ()
@@ -72,6 +72,18 @@ class PPOConfig:
                 f"ppo.batch_size = {self.batch_size} exceeds the rollout of {batch} transitions "
                 f"(n_steps {self.n_steps} x n_envs {n_envs}): lower batch_size or raise n_steps"
             )
+
+    def check_unit(self) -> None:
+        """Require settings that have a meaning for unit-scaled networks, whose weights start at N(0, 1).
+
+        Raises:
+            UserError: one has none.
+        """
+        for key, value in (("weight_decay", self.weight_decay), ("mlp_update", self.mlp_update)):
+            if value != PPOConfig.__dataclass_fields__[key].default:
+                raise UserError(
+                    f"ppo.{key} = {value!r} is for policy.parametrization 'standard': leave it out, or train that"
+                )
 
     def __post_init__(self) -> None:
         check_range("ppo", "n_steps", self.n_steps, 1, 10_000_000)

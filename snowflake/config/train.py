@@ -8,6 +8,7 @@ from agents.errors import UserError
 from snowflake.config.checks import check_choice, check_range
 from snowflake.config.env import EnvConfig
 from snowflake.config.evaluation import EvaluationConfig
+from snowflake.config.numerics import NumericsConfig, check_precision
 from snowflake.config.policy import PolicyConfig
 from snowflake.config.ppo import PPOConfig
 from snowflake.config.task import TaskOptions
@@ -30,13 +31,14 @@ class TrainConfig:
     torch_threads: int = 0
     """Threads that compute an update; 0 takes every core of the process. No result on the CPU depends on it."""
     precision: str = "fp32"
-    """Inputs of matrix products on the CPU: fp32, or bf16 (faster on CPUs that have it; 3 significant digits)."""
+    """Recipe of the linear layers: fp32, bf16, fp8-amax, fp8-cscale, fp8-unit, fp8-mor or fp8-mor-blocks."""
     compile: str = "auto"
     """Networks compiled by torch.compile for training: on, off, or auto: on with CUDA, off on the CPU."""
     env: EnvConfig = field(default_factory=EnvConfig)
     task: TaskOptions = field(default_factory=TaskOptions)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    numerics: NumericsConfig = field(default_factory=NumericsConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
@@ -48,7 +50,9 @@ class TrainConfig:
         check_range("", "seed", self.seed, 0, 2**31 - 1)
         check_range("", "total_timesteps", self.total_timesteps, 1, 10**12)
         check_range("", "torch_threads", self.torch_threads, 0, 1024)
-        check_choice("", "precision", self.precision, ("fp32", "bf16"))
+        check_precision(self.precision, self.policy.parametrization)
         check_choice("", "compile", self.compile, ("auto", "on", "off"))
         object.__setattr__(self, "env", self.env.for_bodies(len(self.agents)))
         self.ppo.check_rollout(self.env.n_envs)
+        if self.policy.parametrization == "unit":
+            self.ppo.check_unit()

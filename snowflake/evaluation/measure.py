@@ -138,7 +138,7 @@ def measure_siblings(
     env.close()
 
     def play(graph: MorphologyGraph, columns: np.ndarray) -> tuple[float, np.ndarray]:
-        moved = policy.for_bodies([graph], mlp_transfer=mlp_transfer).double()
+        moved = policy.for_bodies([graph], mlp_transfer=mlp_transfer, precision="fp32").double()
         moved.set_training_mode(policy.training)
         controller = Reordered(PolicyController(moved, double=True), columns)
         first = controller(obs)

@@ -100,6 +100,10 @@ def prepare(run: Run, checkpoint: str | int | None, bodies: Sequence[Morphology]
     return Prepared(run, which, policy, tuple(seats), refused, extras)
 
 
+def _precision_notes(policy: GraphActorCriticPolicy) -> tuple[str, ...]:
+    return () if policy.numerics is None else (f"Linear layers: {policy.numerics.arithmetic()}.",)
+
+
 def base_settings(episodes: int, seed: int, num_threads: int, told: Told | None) -> Settings:
     """Settings of no run yet; :func:`measure` completes them."""
 
@@ -158,7 +162,8 @@ def measure(
         max_episode_steps=settings.max_episode_steps,
         bodies=tuple(results),
         provenance=provenance(command, settings.num_threads, str(prepared.policy.device)),
-        notes=(CRITIC_NOTE,) * (zero_shot and not mapped)
+        notes=_precision_notes(prepared.policy)
+        + (CRITIC_NOTE,) * (zero_shot and not mapped)
         + (MLP_NOTE,) * mapped
         + (EARLIER_NOTE.format(earlier),) * bool(earlier),
     )

@@ -53,11 +53,11 @@ class Reading(NamedTuple):
     nonfinite: int
 
     def scalars(self) -> dict[str, float]:
-        """Return everything by tag, for TensorBoard: operands/LAYER/x/amax, share/operands/e4m3, share/flops/bf16."""
+        """Return everything by tag, for TensorBoard: LAYER/x/amax, share/operands/e4m3, share/flops/bf16."""
         tags: dict[str, float] = {}
         for key, seen in self.operands.items():
             values = {**asdict(seen), **{f"share_{name}": share for name, share in seen.formats.items()}}
-            tags |= {f"operands/{key}/{name}": float(value) for name, value in values.items() if name != "formats"}
+            tags |= {f"{key}/{name}": float(value) for name, value in values.items() if name != "formats"}
         for operand in OPERANDS:
             scales = [
                 seen.log2_scale for key, seen in self.operands.items() if key.endswith(f"/{operand}") and seen.tensors
@@ -145,7 +145,8 @@ class Conversion:
         """Read what was computed since the last call, and let formats and delayed scales change.
 
         To be called between an update and the next rollout, so that what computes log-probabilities stays the same
-        within an iteration. Reads the device twice.
+        within an iteration. Reads the device twice. Every interval quantises, and looks at, the weights anew, as a
+        process does that starts from a checkpoint.
         """
         shares = {name: self._shares(gemm) for name, gemm in self.layers.items()}
         operands = self._statistics.read()
@@ -156,6 +157,7 @@ class Conversion:
                     shares[name][operand] = seen.formats
         flop_shares = self._flop_shares(shares)
         changes = [*self._change_formats(), *self._demote(operands)]
+        self.forget_weights()
         used = [share for name in self.layers for o, share in shares[name].items() if self._tensors(name, o)]
         mean = {f: sum(s.get(f, 0.0) for s in used) / max(len(used), 1) for f in ("e4m3", "e5m2", "bf16")}
         return Reading(operands, mean, flop_shares, changes, sum(o.nonfinite for o in operands.values()))

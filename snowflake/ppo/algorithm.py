@@ -28,7 +28,9 @@ from snowflake.ppo.episodes import EpisodeBuffer, collect_episodes
 from snowflake.ppo.update import PPOUpdate, UpdateSettings, decayed_parameters, set_component_rates
 from snowflake.ppo.vec_env import LocomotionVecEnv
 from snowflake.ppo.workers import Workers
-from snowflake.precision import MatmulPrecision
+from snowflake.precision import scalars
+
+_RATIOS = ("first_ratio_error", "rollout_ratio_error")
 
 
 class SnowflakePPO(PPO):
@@ -53,7 +55,7 @@ class SnowflakePPO(PPO):
         mlp_update: ``"official"`` lets a flat actor descend its objective, as the official code does.
         diagnostics_every: updates between measurements of :mod:`snowflake.ppo.diagnostics`; 0 = off.
         update_threads: threads that share an update on the CPU; 0 = as many as torch's. No result depends on it.
-        precision: of matrix products on the CPU, see :mod:`snowflake.precision`; the caller has checked it.
+        statistics_every: updates between readings of the statistics of quantised layers; 0 = never.
         **kwargs: SB3's, see :class:`stable_baselines3.PPO`.
     """
 
@@ -75,7 +77,7 @@ class SnowflakePPO(PPO):
         mlp_update: str = "correct",
         diagnostics_every: int = 0,
         update_threads: int = 0,
-        precision: str = "fp32",
+        statistics_every: int = 10,
         **kwargs: Any,
     ) -> None:
         self.timelimit_bootstrap = timelimit_bootstrap
@@ -94,7 +96,7 @@ class SnowflakePPO(PPO):
         self.body_episodes: dict[str, deque[tuple[float, int]]] = {
             name: deque(maxlen=self._stats_window_size) for name in env.body_names
         }
-        self.precision = MatmulPrecision(precision)
+        self.statistics_every = statistics_every
         self.workers = Workers(update_threads or torch.get_num_threads())
         self.unstable_resets = 0
         self.critic_warmup_left = 0
@@ -115,12 +117,12 @@ class SnowflakePPO(PPO):
         ppo.check_rollout(env.num_envs)
         own = ("learning_rate", "learning_rate_schedule", "critic_learning_rate", "critic_warmup_updates")
         shared = {key: value for key, value in dataclasses.asdict(ppo).items() if key not in own}
-        return cls(
+        algorithm = cls(
             GraphActorCriticPolicy,
             env,
             learning_rate=schedule,
             **shared,
-            precision=config.precision,
+            statistics_every=config.numerics.statistics_every,
             update_threads=config.torch_threads or available_cores(),
             seed=config.seed,
             device="cpu" if config.device == "auto" else config.device,
@@ -129,8 +131,11 @@ class SnowflakePPO(PPO):
                 "config": config.policy,
                 "seed": config.seed,
                 "critic_learning_rate": ppo.critic_learning_rate,
+                "batch_size": ppo.batch_size,
             },
         )
+        algorithm.policy.set_precision(config.precision, backend=config.numerics.backend)
+        return algorithm
 
     # --- rollout ------------------------------------------------------------------------------------------------
 
@@ -152,7 +157,7 @@ class SnowflakePPO(PPO):
         starts = self._tensor(self._last_episode_starts)
         while rollout_buffer.pos < n_rollout_steps:
             clock = time.perf_counter()
-            with torch.no_grad(), self.precision:
+            with torch.no_grad():
                 actions, values, log_probs, _ = self.policy.act(obs, generator=self.action_generator)
             actions_host = actions.cpu().numpy()
             seconds["inference"] += time.perf_counter() - clock
@@ -171,7 +176,7 @@ class SnowflakePPO(PPO):
             rollout_buffer.add(obs, actions, self._bootstrap(self._tensor(stored), step), starts, values, log_probs)
             self._last_obs, self._last_episode_starts = new_obs, dones
             obs, starts = self._tensor(new_obs), self._tensor(dones)
-        with torch.no_grad(), self.precision:
+        with torch.no_grad():
             last_values = self.policy.predict_values(obs)
         rollout_buffer.compute_returns_and_advantage(last_values, starts)
         count = n_rollout_steps * env.num_envs
@@ -189,7 +194,7 @@ class SnowflakePPO(PPO):
         rows = np.flatnonzero(step.truncated & ~step.terminated)
         if not self.timelimit_bootstrap or not len(rows):
             return rewards
-        with torch.no_grad(), self.precision:
+        with torch.no_grad():
             values = self.policy.predict_values(self._tensor(step.final_obs[rows]))
         index = torch.as_tensor(rows, device=self.device)
         return rewards.index_add(0, index, self.gamma * values)
@@ -208,10 +213,6 @@ class SnowflakePPO(PPO):
 
     def train(self) -> None:
         """One update on the buffer, then the statistics of observations move, then the iteration is logged."""
-        with self.precision:
-            self._train()
-
-    def _train(self) -> None:
         if self.critic_warmup_left:
             self._train_critic()
             return
@@ -228,7 +229,8 @@ class SnowflakePPO(PPO):
             weight_decay=self.weight_decay,
             weight_decay_components=self.weight_decay_components,
             mlp_update=self.mlp_update,
-            recompute_log_prob=self.precision.precision != "fp32",
+            recompute_log_prob=self.policy.numerics is not None or self.policy.unit_scaled,
+            skip_nonfinite=self.policy.numerics is not None,
         )
         due = self.diagnostics_every and self.iteration % self.diagnostics_every == 0
         diagnostics = UpdateDiagnostics(self.policy, self.rollout_buffer.flat()) if due else None
@@ -237,6 +239,7 @@ class SnowflakePPO(PPO):
         if diagnostics is not None:
             measured = diagnostics.measure(self.rollout_buffer.flat(), settings.clip_range)
             self._rollout_statistics |= {f"diagnostics/{name}": value for name, value in measured.items()}
+        self._step_numerics(int(statistics["skipped_steps"]))
         self.policy.update_normalizers(self.rollout_buffer.obs.flatten(0, 1))
         self._n_updates += int(statistics["n_epochs"])
         seconds = time.perf_counter() - clock
@@ -252,6 +255,7 @@ class SnowflakePPO(PPO):
             self.policy, self.rollout_buffer, self.batch_size, self.n_epochs, self.minibatch_generator, self.workers
         )
         self._require_finite(statistics)
+        self._step_numerics(0)
         self.policy.update_normalizers(self.rollout_buffer.obs.flatten(0, 1), actor=False)
         self.critic_warmup_left -= 1
         self._n_updates += self.n_epochs
@@ -259,6 +263,20 @@ class SnowflakePPO(PPO):
         for name, value in statistics.items():
             self.logger.record(f"train/{name}", value)
         self._log_counts()
+
+    def _update_learning_rate(self, optimizers: Any) -> None:
+        """Set the scheduled rate; a group of unit-scaled parameters gets its share of it."""
+        super()._update_learning_rate(optimizers)
+        for group in self.policy.optimizer.param_groups:
+            group["lr"] *= group.get("lr_factor", 1.0)
+
+    def _step_numerics(self, skipped_steps: int) -> None:
+        """Let formats change, between an update and the next rollout, and log what was seen."""
+        numerics = self.policy.numerics
+        if numerics is not None:
+            numerics.skipped_steps += skipped_steps
+            due = bool(self.statistics_every) and self.iteration % self.statistics_every == 0
+            self._rollout_statistics |= scalars(numerics.step(), numerics.skipped_steps, layers=due)
 
     def _require_finite(self, statistics: dict[str, float]) -> None:
         bad = [name for name, value in statistics.items() if not np.isfinite(value) and name != "explained_variance"]
@@ -285,7 +303,7 @@ class SnowflakePPO(PPO):
             obs = self.rollout_buffer.obs[-1]
             _, log_std, mask = self.policy.distribution(obs)
             record("train/std", float((log_std.exp() * mask).sum() / mask.sum()))
-        for name in ("kl_batch", "first_ratio_error", *(n for n in statistics if n.startswith("grad_norm"))):
+        for name in ("kl_batch", *_RATIOS, *(n for n in statistics if n.startswith("grad_norm"))):
             record(f"snowflake/{name}", statistics[name])
         self._log_counts()
 

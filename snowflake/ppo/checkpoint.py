@@ -14,7 +14,7 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import save_file
 
 from agents.errors import UserError
-from snowflake.files import dump_json, new_folder, read_tensors
+from snowflake.files import RECIPE_FILE, dump_json, new_folder, read_tensors
 
 if TYPE_CHECKING:
     from snowflake.ppo.algorithm import SnowflakePPO
@@ -34,6 +34,8 @@ def save(algorithm: SnowflakePPO, folder: Path) -> None:
     with new_folder(folder) as target:
         save_file(_plain(policy.actor.state_dict()), target / "actor.safetensors")
         save_file(_plain(policy.critic.state_dict()), target / "critic.safetensors")
+        if policy.numerics is not None and (learned := policy.numerics.state()):
+            save_file(_plain(learned), target / RECIPE_FILE)
         optimisers = _optimiser_state("actor", policy.optimizer, policy.actor)
         optimisers |= _optimiser_state("critic", policy.critic_optimizer, policy.critic)
         save_file(optimisers, target / "optimizers.safetensors")
@@ -62,6 +64,7 @@ def restore(algorithm: SnowflakePPO, folder: Path) -> None:
     policy = algorithm.policy
     policy.load_actor(read_tensors(folder / "actor.safetensors"))
     policy.load_critic(read_tensors(folder / "critic.safetensors"))
+    policy.load_recipe_state(folder)
     optimisers = read_tensors(folder / "optimizers.safetensors")
     _load_optimiser("actor", policy.optimizer, policy.actor, optimisers)
     _load_optimiser("critic", policy.critic_optimizer, policy.critic, optimisers)
@@ -139,6 +142,7 @@ def _plain_state(algorithm: SnowflakePPO) -> dict[str, Any]:
         "n_updates": algorithm._n_updates,
         "iteration": algorithm.iteration,
         "unstable_resets": algorithm.unstable_resets,
+        "skipped_steps": 0 if algorithm.policy.numerics is None else algorithm.policy.numerics.skipped_steps,
         "critic_warmup_left": algorithm.critic_warmup_left,
         "milestones": algorithm.milestones,
         "episodes": list(algorithm.ep_info_buffer or ()),
@@ -155,6 +159,8 @@ def _load_plain_state(algorithm: SnowflakePPO, state: dict[str, Any]) -> None:
     algorithm._n_updates = state["n_updates"]
     algorithm.iteration = state["iteration"]
     algorithm.unstable_resets = state["unstable_resets"]
+    if algorithm.policy.numerics is not None:
+        algorithm.policy.numerics.skipped_steps = state.get("skipped_steps", 0)  # absent from earlier checkpoints
     algorithm.critic_warmup_left = state.get("critic_warmup_left", 0)  # absent before finetune existed
     algorithm.milestones = state["milestones"]
     window = algorithm._stats_window_size

@@ -34,7 +34,7 @@ def update_critic(
     """
     losses = []
     flat, parameters = buffer.flat(), trainable_parameters(policy.critic)
-    workers = workers or Workers(1)
+    workers, factor = workers or Workers(1), policy.loss_factors(batch_size)[1]
     with workers.alone(policy.splits_batches):
         prepared = policy.prepare(flat.obs, policy.critic, workers)
         for _ in range(n_epochs):
@@ -42,7 +42,7 @@ def update_critic(
 
                 def part(rows: torch.Tensor, size: int = len(index)) -> tuple[torch.Tensor, ...]:
                     loss = critic_loss(policy, flat.select(rows), prepared.select(rows), size)
-                    return loss, loss.detach()
+                    return loss * factor, loss.detach()
 
                 rows = policy.rows_at_once(policy.critic, len(index))
                 parts = workers.run(gradient_tasks(part, index, rows, parameters))

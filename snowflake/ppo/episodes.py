@@ -133,7 +133,7 @@ class EpisodeCollector:
         """One step of all environments: what is stored of it, ``(N, ...)``, and the step itself."""
         algorithm = self.algorithm
         clock = time.perf_counter()
-        with torch.no_grad(), algorithm.precision:
+        with torch.no_grad():
             actions, values, log_probs, _ = algorithm.policy.act(obs, generator=algorithm.action_generator)
         played = np.where(active[:, None], actions.cpu().numpy(), np.float32(0.0))
         self.seconds["inference"] += time.perf_counter() - clock

@@ -31,7 +31,6 @@ from snowflake.ppo.callbacks import ProgressCallback, RunCallback, TrainingStopp
 from snowflake.ppo.checkpoint import restore
 from snowflake.ppo.logger import make_logger
 from snowflake.ppo.vec_env import LocomotionVecEnv
-from snowflake.precision import check_precision
 from snowflake.run import Run, graph_of
 
 
@@ -89,6 +88,8 @@ def start(
     run = Run.create(run_path, config, algorithm.env.vector_env.body_envs, command)
     for name, note in (notes or {}).items():
         write_atomic(run.path / name, dump_json(note))
+    if algorithm.policy.numerics is not None:
+        write_atomic(run.path / "numerics.txt", algorithm.policy.numerics.report())
     if progress and len(algorithm.env.body_names) > 1:
         print(_split_words(algorithm), file=sys.stderr)
     logger = make_logger(run.path)
@@ -111,6 +112,7 @@ def resume(
     total_timesteps: int | None = None,
     *,
     device: str | None = None,
+    precision: str | None = None,
     torch_threads: int | None = None,
     num_threads: int | None = None,
     callbacks: Sequence[BaseCallback] = (),
@@ -122,6 +124,7 @@ def resume(
         run_path: run folder.
         total_timesteps: new end of the run; the learning-rate schedule then follows the new end.
         device: where to go on; as before if not given. Elsewhere the run is no longer bit-exact.
+        precision: recipe to go on with; as before if not given. Under another the run is no longer bit-exact.
         torch_threads: threads of the update; as before if not given. On the CPU the run stays bit-exact all the same.
         num_threads: physics threads; as before if not given.
         callbacks: SB3 callbacks besides ours.
@@ -139,6 +142,7 @@ def resume(
             f"--total-timesteps {total_timesteps} lies behind the last checkpoint of {run_path} ({done} steps)"
         )
     changes = {"total_timesteps": total_timesteps, "device": device, "torch_threads": torch_threads}
+    changes |= {"precision": precision}
     config = dataclasses.replace(config, **{key: value for key, value in changes.items() if value is not None})
     if num_threads is not None:
         config = dataclasses.replace(config, env=dataclasses.replace(config.env, num_threads=num_threads))
@@ -161,8 +165,7 @@ def build(config: TrainConfig, morphologies: Sequence[Morphology] | None = None)
         morphologies: the bodies; those that ``config.agents`` names if not given.
     """
     _check_device(config.device)
-    check_precision(config.precision, config.device)
-    compiled = resolve(config.compile, config.device) == "on"
+    compiled = resolve(config.compile, config.device, config.precision) == "on"
     # Uncompiled, an update on the CPU has threads of its own, and a step of the environments is too little to share.
     torch.set_num_threads(config.torch_threads or available_cores() if compiled else 1)
     env = LocomotionVecEnv(
@@ -207,6 +210,8 @@ def _learn(
     bar, keeper = ProgressCallback(run.config.total_timesteps), RunCallback(run, evaluate_first)
     chain = [keeper, *([bar] if progress else []), *callbacks]
     resumed = algorithm._last_obs is not None
+    if progress and algorithm.policy.numerics is not None:
+        print(algorithm.policy.numerics.describe(), file=sys.stderr)
     try:
         if timesteps > 0:
             with _stop_on_signal(keeper):

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from agents.errors import UserError
 from snowflake.freezing import trainable_parameters
+from snowflake.numerics import unit
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.ppo.buffer import Minibatch, RolloutBuffer
 from snowflake.ppo.workers import Gradients, Workers, add_up, gradient_tasks
@@ -18,6 +19,7 @@ from snowflake.prepared import PreparedBatch
 
 _ACTOR_STATISTICS = ("policy_gradient_loss", "entropy_loss", "approx_kl", "clip_fraction")
 _KL = _ACTOR_STATISTICS.index("approx_kl")
+_TAIL = ("first_ratio_error", "rollout_ratio_error", "kl_batch", "explained_variance")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class UpdateSettings:
     mlp_update: str = "correct"
     recompute_log_prob: bool = False
     """Compute the old log-probabilities again before the first step: where rounding depends on the size of a batch."""
+    skip_nonfinite: bool = False
+    """Leave out the step of a minibatch with a loss or a gradient that is not finite, and count it."""
 
 
 def actor_loss(
@@ -125,11 +129,17 @@ def set_component_rates(policy: GraphActorCriticPolicy, rates: Mapping[str, floa
     for name, rate in rates.items():
         _check_trainable(policy, name, "ppo.component_learning_rates")
         trained = [p for p in policy.actor.component_parameters(name).values() if p.requires_grad]
-        own[name] = {"params": trained, "lr": rate, "constant_lr": rate}
-    taken = {id(p) for group in own.values() for p in group["params"]}
-    rest = [p for p in trainable_parameters(policy.actor) if id(p) not in taken]
-    groups = [*([{"params": rest}] if rest else []), *own.values()]
-    policy.optimizer = torch.optim.Adam(groups, lr=policy.optimizer.param_groups[0]["lr"], **policy.optimizer_kwargs)
+        own[name] = (rate, {id(p) for p in trained})
+    groups = []
+    for group in policy.optimizer.param_groups:  # several, with a factor each, of unit-scaled networks
+        factor, left = group.get("lr_factor", 1.0), list(group["params"])
+        for rate, ids in own.values():
+            if taken := [p for p in left if id(p) in ids]:
+                groups.append({"params": taken, "lr": rate * factor, "constant_lr": rate * factor})
+                left = [p for p in left if id(p) not in ids]
+        if left:
+            groups.append({"params": left, "lr": group["lr"], "lr_factor": factor})
+    policy.optimizer = torch.optim.Adam(groups, **policy.optimizer_kwargs)
 
 
 def _check_trainable(policy: GraphActorCriticPolicy, name: str, key: str) -> None:
@@ -168,6 +178,11 @@ class PPOUpdate:
         self.actor_parameters = [p for parameters in self.trainable.values() for p in parameters]
         self.critic_parameters = trainable_parameters(policy.critic)
         self.decayed = decayed_parameters(policy, settings.weight_decay_components) if settings.weight_decay else []
+        self.factors = policy.loss_factors(settings.batch_size)
+        self.max_grad_norm = settings.max_grad_norm
+        if policy.unit_scaled:
+            self.max_grad_norm = unit.max_grad_norm(self.actor_parameters, settings.max_grad_norm)
+        self.skipped_steps = 0
         self.descend = settings.mlp_update == "official" and policy.config.network == "mlp"
         for group in policy.optimizer.param_groups:
             group["lr"] = group.get("constant_lr", group["lr"])
@@ -176,8 +191,13 @@ class PPOUpdate:
         """Update on ``buffer`` and return the statistics, by name.
 
         Keys: SB3's (means over minibatches), ``n_epochs`` actually run, ``grad_norm`` and ``grad_norm/COMPONENT``
-        (before clipping), ``first_ratio_error`` (largest ``|ratio - 1|`` in the first minibatch), ``kl_batch``
-        (KL of the finished update over the whole batch) and ``explained_variance``.
+        (before clipping), ``first_ratio_error`` (largest ``|ratio - 1|`` in the first minibatch),
+        ``rollout_ratio_error`` (the same over the batch, from the log-probabilities of the rollout to those computed
+        again; 0 where they are not), ``kl_batch`` (KL of the finished update over the whole batch),
+        ``explained_variance`` and ``skipped_steps``.
+
+        Raises:
+            UserError: every minibatch was left out.
         """
         buffer.standardize_advantages()
         flat = buffer.flat()
@@ -185,19 +205,22 @@ class PPOUpdate:
             # Statistics of observations stand still during an update, so this is the same in every epoch.
             actor = self.policy.prepare(flat.obs, self.policy.actor, self.workers)
             critic = self.policy.prepare(flat.obs, self.policy.critic, self.workers)
+            rollout_error = flat.old_log_prob.new_zeros(())
             if self.settings.recompute_log_prob:
-                flat = flat._replace(old_log_prob=self._log_prob(flat, actor))
+                again = self._log_prob(flat, actor)
+                rollout_error = torch.expm1(again - flat.old_log_prob).abs().max()
+                flat = flat._replace(old_log_prob=again)
             rows, first_ratio_error, epochs = self._epochs(buffer, flat, actor, critic)
             log_ratio = self._log_prob(flat, actor) - flat.old_log_prob
         norms = ("grad_norm", *(f"grad_norm/{name}" for name in self.trainable))
-        names = (*_ACTOR_STATISTICS, "weight_decay_loss", *norms, "value_loss")
+        names = (*_ACTOR_STATISTICS, "weight_decay_loss", *norms, "value_loss", *_TAIL)
         values = buffer.values.flatten()
         explained = 1.0 - (flat.returns - values).var() / flat.returns.var().clamp_min(1e-12)
         kl = (log_ratio.exp() - 1.0 - log_ratio).mean()  # KL(old || new) by the estimator of low variance
-        tail = torch.stack([first_ratio_error, kl, explained])
+        tail = torch.stack([first_ratio_error, rollout_error, kl, explained])
         result = torch.cat([torch.stack(rows).mean(0), tail]).tolist()
-        statistics = dict(zip((*names, "first_ratio_error", "kl_batch", "explained_variance"), result, strict=True))
-        return statistics | {"n_epochs": float(epochs), "n_minibatches": float(len(rows))}
+        counts = {"n_epochs": epochs, "n_minibatches": len(rows), "skipped_steps": self.skipped_steps}
+        return dict(zip(names, result, strict=True)) | {name: float(count) for name, count in counts.items()}
 
     def _epochs(
         self, buffer: RolloutBuffer, flat: Minibatch, actor: PreparedBatch, critic: PreparedBatch
@@ -205,20 +228,30 @@ class PPOUpdate:
         """All minibatches: a row of statistics each, the largest ratio error of the first, and the epochs begun."""
         rows: list[torch.Tensor] = []
         first_ratio_error = torch.zeros(())
-        for epoch in range(self.settings.n_epochs):
+        epoch, stop = 0, False
+        while not stop and epoch < self.settings.n_epochs:
+            epoch += 1
             for index in buffer.minibatches(self.settings.batch_size, self.generator):
                 row, ratio_errors, stop = self._minibatch(index, flat, actor, critic)
+                if row is None:
+                    self.skipped_steps += 1
+                    continue
                 if not rows:
                     first_ratio_error = torch.stack(ratio_errors).max()
                 rows.append(row)
                 if stop:
-                    return rows, first_ratio_error, epoch + 1
-        return rows, first_ratio_error, self.settings.n_epochs
+                    break
+        if not rows:
+            raise UserError(
+                "training diverged: no minibatch of the update has a finite loss and gradient; lower "
+                "learning_rate (the last checkpoint was kept, and is from before this update)"
+            )
+        return rows, first_ratio_error, epoch
 
     def _minibatch(
         self, index: torch.Tensor, flat: Minibatch, actor: PreparedBatch, critic: PreparedBatch
-    ) -> tuple[torch.Tensor, list[torch.Tensor], bool]:
-        """One step of actor and critic; the statistics as one tensor, the ratio errors, and whether to stop."""
+    ) -> tuple[torch.Tensor | None, list[torch.Tensor], bool]:
+        """One step of actor and critic; statistics as one tensor (None if left out), ratio errors, whether to stop."""
         settings, policy, size = self.settings, self.policy, len(index)
 
         def actor_part(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -232,11 +265,11 @@ class PPOUpdate:
                 size=size,
             )
             shares = torch.stack([statistics[name] for name in _ACTOR_STATISTICS])
-            return loss, shares, (statistics["ratio"] - 1.0).abs().max()
+            return loss * self.factors[0], shares, (statistics["ratio"] - 1.0).abs().max()
 
         def critic_part(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
             loss = critic_loss(policy, flat.select(part), critic.select(part), size)
-            return loss, loss.detach()
+            return loss * self.factors[1], loss.detach()
 
         tasks = gradient_tasks(actor_part, index, policy.rows_at_once(policy.actor, size), self.actor_parameters)
         split = len(tasks)
@@ -244,11 +277,14 @@ class PPOUpdate:
         results = self.workers.run(tasks)
         of_actor, of_critic = results[:split], results[split:]
         shares = torch.stack([rest[0] for _, rest in of_actor]).sum(0)
-        row, stop = self._step_actor(add_up(of_actor), shares)
-        self._assign(self.critic_parameters, add_up(of_critic))
-        policy.critic_optimizer.step()
         value_loss = torch.stack([rest[0] for _, rest in of_critic]).sum()
-        return torch.cat([row, value_loss[None]]), [rest[1] for _, rest in of_actor], stop
+        ratio_errors, grads, critic_grads = [rest[1] for _, rest in of_actor], add_up(of_actor), add_up(of_critic)
+        if settings.skip_nonfinite and not _finite(shares, value_loss, *grads, *critic_grads):
+            return None, ratio_errors, False
+        row, stop = self._step_actor(grads, shares)
+        self._assign(self.critic_parameters, critic_grads)
+        policy.critic_optimizer.step()
+        return torch.cat([row, value_loss[None]]), ratio_errors, stop
 
     def _step_actor(self, grads: Gradients, shares: torch.Tensor) -> tuple[torch.Tensor, bool]:
         """Step the actor, unless its KL forbids; all statistics but the value loss, and whether to stop."""
@@ -266,7 +302,7 @@ class PPOUpdate:
         total = norms.norm()
         if not stop:
             if not self.descend:  # the official code clips graph policies only
-                torch.nn.utils.clip_grads_with_norm_(self.actor_parameters, settings.max_grad_norm, total)
+                torch.nn.utils.clip_grads_with_norm_(self.actor_parameters, self.max_grad_norm, total)
             policy.optimizer.step()
         return torch.cat([shares, penalty, total[None], norms]), stop
 
@@ -290,4 +326,12 @@ class PPOUpdate:
 
         size = self.settings.batch_size
         rows = min(self.policy.rows_at_once(self.policy.actor, size), size)
-        return torch.cat(self.workers.run([partial(part, i) for i in torch.arange(actor.size).split(rows)]))
+        # Quantised layers count what they see: one thread at a time.
+        workers = Workers(1) if self.policy.numerics is not None else self.workers
+        return torch.cat(workers.run([partial(part, i) for i in torch.arange(actor.size).split(rows)]))
+
+
+def _finite(*tensors: torch.Tensor | None) -> bool:
+    """Whether every number is finite. Waits for the device."""
+    some = [tensor for tensor in tensors if tensor is not None]
+    return bool(torch.stack([torch.isfinite(tensor).all() for tensor in some]).all())

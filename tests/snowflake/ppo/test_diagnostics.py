@@ -219,5 +219,6 @@ def test_settings_of_an_update_are_those_of_the_config() -> None:
 
     config = PPOConfig()
     for field in dataclasses.fields(UpdateSettings):
-        if field.default is not dataclasses.MISSING and field.name != "recompute_log_prob":  # follows the precision
+        follows_precision = field.name in ("recompute_log_prob", "skip_nonfinite")
+        if field.default is not dataclasses.MISSING and not follows_precision:
             assert getattr(config, field.name) == field.default

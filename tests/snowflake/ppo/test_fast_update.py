@@ -1,16 +1,14 @@
-"""What makes an update fast changes none of its numbers: threads, parts, prepared batches, precision."""
+"""What makes an update fast changes none of its numbers: threads, parts, prepared batches."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import threading
 
 import pytest
 import torch
 from torch import Tensor
 
-from agents.errors import UserError
 from snowflake.networks.base import Network, block_rows
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.ppo.buffer import Minibatch
@@ -18,7 +16,6 @@ from snowflake.ppo.critic_warmup import update_critic
 from snowflake.ppo.train import build, resume, train
 from snowflake.ppo.update import PPOUpdate, UpdateSettings, actor_loss, critic_loss
 from snowflake.ppo.workers import Workers
-from snowflake.precision import MatmulPrecision, check_precision
 from tests.snowflake.ppo.helpers import METHODS, tiny_config
 from tests.snowflake.ppo.test_update import filled_buffer
 
@@ -26,14 +23,6 @@ SETTINGS = UpdateSettings(
     batch_size=24, n_epochs=2, clip_range=0.2, ent_coef=0.01, max_grad_norm=0.5, target_kl=None, weight_decay=1e-3
 )
 SMALL = {"hidden_size": 8, "propagation_steps": 2}
-
-
-def bf16_missing() -> bool:
-    try:
-        check_precision("bf16", "cpu")
-    except UserError:
-        return True
-    return False
 
 
 def parameters_after(algorithm, workers: Workers, settings: UpdateSettings = SETTINGS) -> tuple[list[Tensor], dict]:
@@ -157,49 +146,3 @@ def test_workers_return_in_order_and_raise() -> None:
 @pytest.mark.parametrize(("width", "rows"), [(17 * 64, 128), (59 * 64, 32), (64, 2048), (299 * 64, 8), (10**7, 8)])
 def test_rows_fit_a_cache(width: int, rows: int) -> None:
     assert block_rows(width) == rows
-
-
-# --- precision ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(bf16_missing(), reason="this CPU or PyTorch has no bf16")
-def test_bf16_is_close_and_is_switched_off_again() -> None:
-    policy = build(tiny_config("snowflake")).policy
-    generator = torch.Generator().manual_seed(0)
-    obs = torch.randn(64, policy.observation_space.shape[0], generator=generator)
-    actions = torch.randn(64, policy.action_space.shape[0], generator=generator)
-    parameters = [p for p in policy.actor.parameters() if p.requires_grad]
-    before = torch.backends.mkldnn.matmul.fp32_precision
-    found = []
-    for precision in ("fp32", "bf16", "fp32"):
-        with MatmulPrecision(precision):
-            loss = policy.action_log_prob(obs, actions)[0].mean()
-            found.append((loss.detach(), torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])))
-    assert torch.backends.mkldnn.matmul.fp32_precision == before
-    (loss, grad), (rough, rough_grad), (again, _) = found
-    assert torch.equal(loss, again)
-    assert 0 < float((rough - loss).abs()) < 1e-2 * float(loss.abs())
-    assert 1e-5 < float((rough_grad - grad).norm() / grad.norm()) < 5e-2
-
-
-@pytest.mark.skipif(bf16_missing(), reason="this CPU or PyTorch has no bf16")
-def test_bf16_starts_an_update_at_ratio_one() -> None:
-    errors = []
-    for again in (False, True):
-        algorithm = build(tiny_config("snowflake"))  # 4 environments: few enough rows for another kernel
-        settings = dataclasses.replace(SETTINGS, batch_size=32, recompute_log_prob=again)
-        with MatmulPrecision("bf16"):
-            errors.append(parameters_after(algorithm, Workers(2), settings)[1]["first_ratio_error"])
-    assert errors[0] > 1e-5 > errors[1]
-
-
-def test_bf16_is_refused_where_it_is_missing(monkeypatch) -> None:
-    check_precision("fp32", "cuda")
-    with pytest.raises(UserError, match=r"bf16.*device is cuda"):
-        check_precision("bf16", "cuda")
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    with pytest.raises(UserError, match="neither avx512_bf16 nor AMX; use --precision fp32"):
-        build(tiny_config("snowflake", precision="bf16"))
-    with pytest.raises(UserError, match="precision"):
-        tiny_config("snowflake", precision="fp64")
