@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 from safetensors.torch import load_file
+from stable_baselines3.common.logger import Logger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from agents.errors import UserError
@@ -27,12 +28,12 @@ SETTINGS = UpdateSettings(batch_size=32, n_epochs=1, clip_range=0.2, ent_coef=0.
 
 
 def config_of(precision: str, method: str = "snowflake", **changes) -> TrainConfig:
-    """A tiny config 16 wide with two rounds; unit-scaled where the recipe asks for it, or `parametrization` does."""
+    """A tiny config 16 wide with one round; unit-scaled where the recipe asks for it, or `parametrization` does."""
     scaled = changes.pop("parametrization", "unit" if precision == "fp8-unit" else "standard")
-    policy = {"hidden_size": 16, "propagation_steps": 2, "parametrization": scaled} | changes.pop("policy", {})
+    policy = {"hidden_size": 16, "propagation_steps": 1, "parametrization": scaled} | changes.pop("policy", {})
     ppo = (UNIT if scaled == "unit" else {}) | changes.pop("ppo", {})
     # Fewer environments than transitions in a minibatch: matrix products of different sizes.
-    ppo = {"n_steps": 16, "batch_size": 32, "n_epochs": 2} | ppo
+    ppo = {"n_steps": 16, "batch_size": 32, "n_epochs": 1} | ppo
     numerics = NumericsConfig(statistics_every=1)
     return tiny_config(method, precision=precision, policy=policy, ppo=ppo, numerics=numerics, **changes)
 
@@ -43,8 +44,9 @@ def test_the_config_knows_the_recipes_without_loading_them() -> None:
         config_of("fp8-amx")
 
 
-@pytest.mark.parametrize("method", ["snowflake", "mlp"])
-@pytest.mark.parametrize("precision", RECIPES)
+@pytest.mark.parametrize(
+    ("precision", "method"), [*((name, "snowflake") for name in RECIPES), ("bf16", "mlp"), ("fp8-unit", "mlp")]
+)
 def test_a_run_by_every_recipe(tmp_path, precision: str, method: str) -> None:
     run = train(config_of(precision, method), tmp_path / "run", progress=False)
     events = EventAccumulator(str(run.path / "tensorboard")).Reload()
@@ -64,7 +66,8 @@ def test_a_run_by_every_recipe(tmp_path, precision: str, method: str) -> None:
     assert sum(shares.values()) == pytest.approx(1.0)
     assert (shares["bf16"] == 1.0) == (precision == "bf16")
     report = (run.path / "numerics.txt").read_text()
-    assert "reads observations" in report and "read-out" in report and "backend emulate on cpu" in report
+    for words in ("reads observations", "read-out", "backend emulate on cpu"):
+        assert words in report
 
 
 def test_scales_of_whole_batches_move_the_first_ratio(monkeypatch) -> None:
@@ -82,19 +85,19 @@ def test_scales_of_whole_batches_move_the_first_ratio(monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     ("precision", "method"),
-    [("fp8-amax", "snowflake"), ("fp8-mor", "snowflake"), ("fp8-mor", "nervenet"), ("fp8-unit", "snowflake")],
+    [("fp8-amax", "snowflake"), ("fp8-mor", "snowflake"), ("fp8-unit", "mlp")],
 )
 def test_resume_is_bit_equal(tmp_path, precision: str, method: str) -> None:
     config = config_of(
         precision,
         method,
         env={"max_episode_steps": 23},
-        total_timesteps=256,
+        total_timesteps=192,
         evaluation={"checkpoint_freq": 64, "eval_freq": 128},
     )
     whole = train(config, tmp_path / "whole", progress=False)
     with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "cut", callbacks=[StopAt(192)], progress=False)
+        train(config, tmp_path / "cut", callbacks=[StopAt(128)], progress=False)
     resumed = resume(tmp_path / "cut", progress=False)
     assert_same(final_tensors(whole), final_tensors(resumed))
     files = [run.find_checkpoint("last") / "numerics.safetensors" for run in (whole, resumed)]
@@ -141,10 +144,10 @@ def test_checkpoints_have_no_precision(tmp_path, trained: str) -> None:
     folder = run.find_checkpoint("last")
     assert set(load_file(folder / "actor.safetensors")) == set(plain.actor.state_dict())
     obs = torch.randn(64, plain.observation_space.shape[0], generator=torch.Generator().manual_seed(0))
-    exact = plain.distribution(obs)[0]
+    exact = plain.distribution(obs)[0].detach()
     assert run.load_policy().numerics is None if trained == "fp32" else run.load_policy().numerics is not None
     for recipe, least, most in (("bf16", 1e-4, 2e-2), ("fp8-amax", 5e-3, 0.3), ("fp8-cscale", 5e-3, 0.3)):
-        rough = run.at_precision(recipe).load_policy().distribution(obs)[0]
+        rough = run.at_precision(recipe).load_policy().distribution(obs)[0].detach()
         assert least < float((rough - exact).norm() / exact.norm()) < most, recipe
     with pytest.raises(UserError, match=r"'fp8-unit' is for unit-scaled networks.*'standard': train with --config"):
         run.at_precision("fp8-unit")
@@ -155,7 +158,7 @@ def test_a_parametrisation_is_not_taken_for_the_other(tmp_path) -> None:
     assert run.at_precision("fp32").load_policy().unit_scaled
     policy = dataclasses.replace(run.config.policy, parametrization="standard")
     wrong = dataclasses.replace(run, config=dataclasses.replace(run.config, precision="fp32", policy=policy))
-    with pytest.raises(UserError, match="actor has parametrization 'unit', and policy.parametrization is 'standard'"):
+    with pytest.raises(UserError, match=r"actor has parametrization 'unit', and policy\.parametrization is 'standard'"):
         wrong.load_policy()
     moved = run.load_policy().for_bodies(run.graphs)
     obs = torch.randn(8, moved.observation_space.shape[0], generator=torch.Generator().manual_seed(0))
@@ -167,6 +170,7 @@ def test_a_parametrisation_is_not_taken_for_the_other(tmp_path) -> None:
 
 def test_unit_scaled_parameters_have_their_share_of_the_scheduled_rate() -> None:
     algorithm = build(config_of("fp32", "nervenet", parametrization="unit"))
+    algorithm.set_logger(Logger(None, []))
     algorithm._current_progress_remaining = 0.25
     algorithm._update_learning_rate(algorithm.policy.optimizer)
     policy = algorithm.policy
@@ -175,7 +179,7 @@ def test_unit_scaled_parameters_have_their_share_of_the_scheduled_rate() -> None
     assert rates["message.layers.0.weight"] == pytest.approx(0.02 * 0.25 / 4)  # fan-in 16
     assert rates["message.layers.0.bias"] == rates["decoder.layers.2.weight"] == pytest.approx(0.02 * 0.25)
     critic = {group["lr"] for group in policy.critic_optimizer.param_groups}
-    assert critic == {0.02, pytest.approx(0.02 / 4)}
+    assert sorted(critic) == [pytest.approx(0.02 / 4), 0.02]
     set_component_rates(policy, {"log_std": 3e-4, "message": 0.01})
     algorithm._update_learning_rate(policy.optimizer)
     PPOUpdate(policy, SETTINGS, torch.Generator())
