@@ -85,6 +85,11 @@ class PolicyNumerics:
         """Read the statistics, and let formats change: between an update and the next rollout."""
         return {name: conversion.step() for name, conversion in self.conversions.items()}
 
+    def forget_flops(self) -> None:
+        """Start counting operations anew: after an evaluation."""
+        for conversion in self.conversions.values():
+            conversion.forget_flops()
+
     def forget_weights(self) -> None:
         """Quantise every weight anew: after a change of parameters that optimisers did not make."""
         for conversion in self.conversions.values():

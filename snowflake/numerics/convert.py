@@ -141,6 +141,12 @@ class Conversion:
         for gemm in self.layers.values():
             gemm.forget_weight()
 
+    def forget_flops(self) -> None:
+        """Start counting operations anew, for instance after an evaluation, which is no part of training."""
+        self._plain_flops[0] = 0
+        for gemm in self.layers.values():
+            gemm.take_flops()
+
     def step(self) -> Reading:
         """Read what was computed since the last call, and let formats and delayed scales change.
 

@@ -85,6 +85,8 @@ class RunCallback(BaseCallback):
         first = self.evaluate_first and self.model.num_timesteps == 0
         if config.eval_freq and (first or self._due("evaluation", config.eval_freq)):
             save = self._evaluate() or save
+            if self.model.policy.numerics is not None:
+                self.model.policy.numerics.forget_flops()
         if save or self.stop_requested:
             self._save()
         if self.stop_requested:

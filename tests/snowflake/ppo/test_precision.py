@@ -100,11 +100,21 @@ def test_resume_is_bit_equal(tmp_path, precision: str, method: str) -> None:
         train(config, tmp_path / "cut", callbacks=[StopAt(128)], progress=False)
     resumed = resume(tmp_path / "cut", progress=False)
     assert_same(final_tensors(whole), final_tensors(resumed))
+    curves = [numerics_curves(run) for run in (whole, resumed)]
+    assert curves[0] == curves[1]
+    assert len(curves[0]) > 50
     files = [run.find_checkpoint("last") / "numerics.safetensors" for run in (whole, resumed)]
     assert [file.exists() for file in files] == [precision != "fp8-amax"] * 2
     if files[0].exists():
         assert_same(load_file(files[0]), load_file(files[1]))
         assert all(key.startswith(f"{precision}/") for key in load_file(files[0]))
+
+
+def numerics_curves(run: Run) -> dict[str, list[tuple[int, float]]]:
+    """Steps and values of every scalar below numerics/."""
+    events = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    tags = [tag for tag in events.Tags()["scalars"] if tag.startswith("numerics/")]
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
 
 
 def test_a_choice_of_formats_is_kept_or_left_out_with_a_word(tmp_path, capsys) -> None:
