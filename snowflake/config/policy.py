@@ -24,6 +24,8 @@ class PolicyConfig:
     """Rounds of message passing."""
     aggregation: str = "mean"
     """Aggregation of messages at the receiving node: mean, sum or max."""
+    gru: str = "reset_before"
+    """Update of a node's state: reset_before (the gate before the product, the paper's) or reset_after (GRUCell's)."""
     message_layer: str = "mlp"
     """Message function: mlp (NerveNet's), or the name of a torch_geometric.nn convolution, for instance GATv2Conv."""
     message_layer_args: Annotated[dict[str, Any], Fixed, Suppress] = field(default_factory=dict)
@@ -57,12 +59,17 @@ class PolicyConfig:
         check_range("policy", "hidden_size", self.hidden_size, 2, 8192)
         check_range("policy", "propagation_steps", self.propagation_steps, 0, 64)
         check_choice("policy", "aggregation", self.aggregation, ("mean", "sum", "max"))
+        check_choice("policy", "gru", self.gru, ("reset_before", "reset_after"))
         self._check_message_layer()
         check_choice("policy", "log_std", self.log_std, ("per_class", "per_actuator"))
         check_range("policy", "log_std_init", self.log_std_init, -20.0, 2.0)
         check_choice("policy", "critic_readout", self.critic_readout, ("mean", "sum", "root"))
         check_choice("policy", "kernels", self.kernels, ("fused", "reference"))
         check_choice("policy", "parametrization", self.parametrization, ("standard", "unit"))
+        if self.gru == "reset_after" and self.parametrization == "unit":
+            raise UserError(
+                "policy.gru = 'reset_after' has no unit-scaled form: choose reset_before, or parametrization standard"
+            )
         check_choice("policy", "init", self.init, ("independent", "shared_seed"))
         check_choice("policy", "actuator_wiring", self.actuator_wiring, ("correct", "official"))
 

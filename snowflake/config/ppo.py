@@ -73,17 +73,23 @@ class PPOConfig:
                 f"(n_steps {self.n_steps} x n_envs {n_envs}): lower batch_size or raise n_steps"
             )
 
-    def check_unit(self) -> None:
+    def check_unit(self, network: str) -> None:
         """Require settings that have a meaning for unit-scaled networks, whose weights start at N(0, 1).
+
+        Args:
+            network: the actor's; `mlp_update` is of no effect on others than mlp.
 
         Raises:
             UserError: one has none.
         """
-        for key, value in (("weight_decay", self.weight_decay), ("mlp_update", self.mlp_update)):
-            if value != PPOConfig.__dataclass_fields__[key].default:
-                raise UserError(
-                    f"ppo.{key} = {value!r} is for policy.parametrization 'standard': leave it out, or train that"
-                )
+        refused = {
+            "weight_decay": self.weight_decay > 0,
+            "mlp_update": network == "mlp" and self.mlp_update != "correct",
+        }
+        for key in (key for key, wrong in refused.items() if wrong):
+            raise UserError(
+                f"ppo.{key} = {getattr(self, key)!r} is for policy.parametrization 'standard': leave it out, or train that"
+            )
 
     def __post_init__(self) -> None:
         check_range("ppo", "n_steps", self.n_steps, 1, 10_000_000)

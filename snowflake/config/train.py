@@ -55,4 +55,4 @@ class TrainConfig:
         object.__setattr__(self, "env", self.env.for_bodies(len(self.agents)))
         self.ppo.check_rollout(self.env.n_envs)
         if self.policy.parametrization == "unit":
-            self.ppo.check_unit()
+            self.ppo.check_unit(self.policy.network)

@@ -19,6 +19,7 @@ from snowflake.networks.activation import tanh
 from snowflake.networks.base import Actor, Network, Prepared, block_rows, check_same_space, linear
 from snowflake.networks.body import BodyIndices
 from snowflake.networks.general_body import GeneralBodyIndices
+from snowflake.networks.gru import ResetAfterUpdate
 from snowflake.networks.init import Initializer
 from snowflake.networks.log_std import initial_log_std
 from snowflake.networks.mlp import MLP
@@ -143,14 +144,20 @@ class GRUUpdate(nn.Module):
 class NodeUpdate(nn.Module):
     """The update functions, one for the root and one for all joints, shared by all rounds.
 
+    Args:
+        size: H.
+        init: fills the weights.
+        gru: reset_before or reset_after.
+
     Shapes:
         (V, N, H), (V, N, H) -> (V, N, H)
     """
 
-    def __init__(self, size: int, init: Initializer) -> None:
+    def __init__(self, size: int, init: Initializer, gru: str = "reset_before") -> None:
         super().__init__()
-        self.root = GRUUpdate(size, init)
-        self.joint = GRUUpdate(size, init)
+        update = GRUUpdate if gru == "reset_before" else ResetAfterUpdate
+        self.root = update(size, init)
+        self.joint = update(size, init)
 
     def forward(self, message: Tensor, state: Tensor) -> Tensor:
         """Return the new states."""
@@ -184,7 +191,7 @@ class GraphNetwork(Network):
         root_inputs, joint_inputs = root + len(first.root_static), joint + first.joint_static.shape[1]
         self.encoder = Encoder(num_classes, root_inputs, joint_inputs, size, init)
         self.message = MLP((size,) * 4, final_tanh=True) if config.message_layer == "mlp" else self._convolution(init)
-        self.update = NodeUpdate(size, init)
+        self.update = NodeUpdate(size, init, config.gru)
         self.decoder = MLP((self.decoder_inputs(first), size, size, 1), final_tanh=False)
         for part in (self.message, self.decoder):
             for layer in part.linears() if isinstance(part, MLP) else ():
@@ -277,7 +284,8 @@ class GraphNetwork(Network):
         forth, back = body.sparse()
         rounds = Rounds(self.config.propagation_steps, forth, back, len(message), self._workspaces)
         weights = tuple(p for layer in message for p in (layer.weight, layer.bias))
-        return run_rounds(rounds, states, received, weights, self.update.root.weights(), self.update.joint.weights())
+        root, joint = (cast(GRUUpdate, unit).weights() for unit in (self.update.root, self.update.joint))
+        return run_rounds(rounds, states, received, weights, root, joint)
 
     def first_states(self, prepared: Prepared, k: int) -> tuple[Tensor, Tensor | None]:
         """Return the first states (V, N, H), and what the nodes receive in the first round where that is prepared."""

@@ -122,7 +122,7 @@ def test_training_is_sampled_and_rollouts_are_not(make_actor: MakeActor, observa
         actor.distribution(observations(4))[0].sum().backward()
     operands = conversion.step().operands
     assert {key: seen.tensors for key, seen in operands.items()} == {
-        "hidden.layers.1/x": SAMPLES, "hidden.layers.1/g": SAMPLES
+        "hidden.layers.1/x": SAMPLES, "hidden.layers.1/w": 1, "hidden.layers.1/g": SAMPLES
     }  # fmt: skip
     always = convert(make_actor("mlp"), "fp8-amax", sampling="always")
     assert always.step().operands == {}

@@ -189,7 +189,7 @@ def test_unit_scaled_parameters_have_their_share_of_the_scheduled_rate() -> None
     assert rates["message.layers.0.weight"] == pytest.approx(0.02 * 0.25 / 4)  # fan-in 16
     assert rates["message.layers.0.bias"] == rates["decoder.layers.2.weight"] == pytest.approx(0.02 * 0.25)
     critic = {group["lr"] for group in policy.critic_optimizer.param_groups}
-    assert sorted(critic) == [pytest.approx(0.02 / 4), 0.02]
+    assert {0.02, 0.02 / 4} < critic  # the third is that of the observations' weights
     set_component_rates(policy, {"log_std": 3e-4, "message": 0.01})
     algorithm._update_learning_rate(policy.optimizer)
     PPOUpdate(policy, SETTINGS, torch.Generator())
@@ -217,7 +217,7 @@ def test_unit_scaled_gradients_are_clipped_at_their_rms_and_losses_scaled() -> N
 )
 def test_settings_without_a_meaning_for_unit_scaled_networks_are_refused(changes, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        config_of("fp32", parametrization="unit", **changes)
+        config_of("fp32", "mlp", parametrization="unit", **changes)
 
 
 def test_the_shipped_config_trains_unit_scaled_networks(tmp_path) -> None:
