@@ -29,7 +29,7 @@ def notes_of(run: Run, command: str, *flags: str, capsys: pytest.CaptureFixture[
     assert main([command, str(run.path), "--episodes", "2", "--num-threads", "1", "--json", *flags]) == 0
     result = json.loads(capsys.readouterr().out)
     bodies = result["bodies"]
-    return result["notes"], [sum(body["policies"]["mean_action"]["returns"]) for body in bodies]
+    return result["notes"], [sum(body["policies"]["mean_action"]["episodes"]["returns"]) for body in bodies]
 
 
 def test_a_run_is_evaluated_as_trained_or_by_another_recipe(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
