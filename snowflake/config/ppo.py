@@ -82,14 +82,13 @@ class PPOConfig:
         Raises:
             UserError: one has none.
         """
-        refused = {
-            "weight_decay": self.weight_decay > 0,
-            "mlp_update": network == "mlp" and self.mlp_update != "correct",
-        }
-        for key in (key for key, wrong in refused.items() if wrong):
-            raise UserError(
-                f"ppo.{key} = {getattr(self, key)!r} is for policy.parametrization 'standard': leave it out, or train that"
-            )
+        descends = network == "mlp" and self.mlp_update != "correct"
+        for key, wrong in (("weight_decay", self.weight_decay > 0), ("mlp_update", descends)):
+            if wrong:
+                value = getattr(self, key)
+                raise UserError(
+                    f"ppo.{key} = {value!r} is for policy.parametrization 'standard': leave one of them out"
+                )
 
     def __post_init__(self) -> None:
         check_range("ppo", "n_steps", self.n_steps, 1, 10_000_000)
