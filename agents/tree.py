@@ -124,7 +124,7 @@ def lowest(model: mujoco.MjModel, bodies: np.ndarray, qpos: np.ndarray) -> float
     geoms = np.flatnonzero(solid if solid.any() else mine)
     if not len(geoms):
         return float(data.xpos[bodies, 2].min())
-    return min(float(data.geom_xpos[geom, 2]) - _depth(model, geom, data.geom_xmat[geom, 6:9]) for geom in geoms)
+    return min(float(data.geom_xpos[geom, 2]) - _depth(model, int(geom), data.geom_xmat[geom, 6:9]) for geom in geoms)
 
 
 def _depth(model: mujoco.MjModel, geom: int, up: np.ndarray) -> float:

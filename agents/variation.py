@@ -145,7 +145,8 @@ def node_class(model: mujoco.MjModel, base: dict[str, Any], **changes: Any) -> t
 
 
 def _changes(values: dict[str, Any]) -> Changes:
-    return Changes(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return Changes(**plain)
 
 
 def _value(key: str, text: str, name: str) -> Any:

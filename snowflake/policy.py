@@ -68,6 +68,9 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         observations ``(N, D)`` float32, actions ``(N, A)``, values and log-probabilities ``(N,)``.
     """
 
+    action_space: spaces.Box
+    action_mask: torch.Tensor
+
     def __init__(
         self,
         observation_space: spaces.Space,
@@ -249,7 +252,7 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         values = self.predict_values(obs) if with_value else None
         return actions, values, self.log_prob(actions, mean, log_std, mask), state or {}
 
-    def predict_values(self, obs: torch.Tensor) -> torch.Tensor:
+    def predict_values(self, obs: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # no dict observations
         """Value of each observation, ``(N,)``."""
         return self.value_of(self.prepare(obs, self.critic))
 
@@ -267,7 +270,7 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         log_prob = self.log_prob(actions, mean, log_std, mask)
         return log_prob, self.entropy(log_std, mask).expand_as(log_prob)
 
-    def evaluate_actions(
+    def evaluate_actions(  # type: ignore[override]  # no dict observations
         self, obs: torch.Tensor, actions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Values, log-probabilities and entropies, each ``(N,)`` (SB3's signature)."""
@@ -282,7 +285,9 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         assert values is not None
         return actions, values, log_prob
 
-    def _predict(self, observation: torch.Tensor, deterministic: bool = False) -> torch.Tensor:
+    def _predict(  # type: ignore[override]  # no dict observations
+        self, observation: torch.Tensor, deterministic: bool = False
+    ) -> torch.Tensor:
         return self.act(observation, deterministic=deterministic, with_value=False)[0]
 
     @torch.no_grad()

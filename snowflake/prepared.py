@@ -20,6 +20,7 @@ class Runner(Protocol):
 
     def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
         """Return the results in order."""
+        ...
 
 
 class Part(NamedTuple):

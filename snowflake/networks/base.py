@@ -91,6 +91,8 @@ class Network(nn.Module, ABC):
 class Actor(Network):
     """Maps observations to a diagonal Gaussian over actions."""
 
+    log_std: nn.Parameter
+
     @abstractmethod
     def distribution_of(self, prepared: Prepared, k: int = 0) -> tuple[Tensor, Tensor]:
         """Return the distribution of actions.

@@ -21,7 +21,7 @@ def pair(x: Tensor, batch: int) -> Pair:
 class Key(NamedTuple):
     """What calls a workspace fits: rounds T, layers of the message function, (V, N, H), whether all rounds are kept."""
 
-    count: int
+    rounds: int
     depth: int
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -30,7 +30,7 @@ class Key(NamedTuple):
     def numbers(self) -> int:
         """Return how many numbers it takes."""
         nodes, batch, size = self.shape
-        arrays = 2 + (self.depth + 4) * (self.count if self.keep else 2) + (7 if self.keep else 0)
+        arrays = 2 + (self.depth + 4) * (self.rounds if self.keep else 2) + (7 if self.keep else 0)
         return arrays * nodes * batch * size
 
 
@@ -83,9 +83,9 @@ class Workspace:
         self.got, self.scaled = arrays[:2]
         self.got_by_node = self.got.view(nodes, -1)
         self.got_parts, self.scaled_parts = pair(self.got, batch), pair(self.scaled, batch)
-        each, sets = key.depth + 4, key.count if key.keep else 2
+        each, sets = key.depth + 4, key.rounds if key.keep else 2
         made = [RoundBuffers(arrays[2 + i * each : 2 + (i + 1) * each], nodes) for i in range(sets)]
-        self.rounds = [made[t % sets] for t in range(key.count)]  # a round reads the states of the one before only
+        self.rounds = [made[t % sets] for t in range(key.rounds)]  # a round reads the states of the one before only
         if key.keep:
             self.deltas, self.spare = arrays[2 + sets * each :].split([3, 4])
             self.delta_parts = tuple(zip(*(pair(x, batch) for x in self.deltas), strict=True))

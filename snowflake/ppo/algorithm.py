@@ -6,7 +6,7 @@ import dataclasses
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,9 @@ class SnowflakePPO(PPO):
         **kwargs: SB3's, see :class:`stable_baselines3.PPO`.
     """
 
+    env: LocomotionVecEnv  # type: ignore[assignment]
     policy: GraphActorCriticPolicy  # type: ignore[assignment]
+    clip_range: Callable[[float], float]  # type: ignore[assignment]  # a number until SB3 has set itself up
     rollout_buffer: RolloutBuffer  # type: ignore[assignment]
 
     def __init__(
@@ -139,7 +141,7 @@ class SnowflakePPO(PPO):
 
     # --- rollout ------------------------------------------------------------------------------------------------
 
-    def collect_rollouts(
+    def collect_rollouts(  # type: ignore[override]  # works with our environments and buffers only
         self, env: LocomotionVecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
     ) -> bool:
         """Fill the buffer with ``n_rollout_steps`` steps of every environment. False if a callback stops it."""

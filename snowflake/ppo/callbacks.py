@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from rich.console import Console
@@ -153,7 +153,7 @@ class ProgressCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         self.begin, self.first, self.last_line = time.monotonic(), self.model.num_timesteps, time.monotonic()
-        print(table(self.model.policy.actor), file=sys.stderr, flush=True)
+        print(table(cast(GraphActorCriticPolicy, self.model.policy).actor), file=sys.stderr, flush=True)
         if self.console.is_terminal:
             self.progress = Progress(
                 TextColumn("{task.description}"),

@@ -101,7 +101,7 @@ def _plain(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
 
 
-def _named(module: torch.nn.Module) -> dict[torch.nn.Parameter, str]:
+def _named(module: torch.nn.Module) -> dict[torch.Tensor, str]:
     return {parameter: name for name, parameter in module.named_parameters()}
 
 

@@ -53,7 +53,7 @@ class LocomotionVecEnv(VecEnv):
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self.render_mode = None
         self._seed: int | None = None
-        self._actions = np.zeros((env.num_envs, *env.single_action_space.shape), np.float32)
+        self._actions = np.zeros((env.num_envs, *(env.single_action_space.shape or ())), np.float32)
         self._clear()
 
     def _clear(self) -> None:

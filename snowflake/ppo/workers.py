@@ -106,9 +106,11 @@ def add_up(parts: Sequence[Part]) -> Gradients:
     """Return the sums of the parts' gradients, in their order; None for a parameter that no part used."""
     total = list(parts[0][0])
     for grads, _ in parts[1:]:
-        both = [i for i, (a, b) in enumerate(zip(total, grads, strict=True)) if a is not None and b is not None]
-        sums = torch._foreach_add([total[i] for i in both], [grads[i] for i in both]) if both else ()
+        pairs = [(i, a, b) for i, (a, b) in enumerate(zip(total, grads, strict=True)) if not (a is None or b is None)]
         total = [b if a is None else a for a, b in zip(total, grads, strict=True)]
-        for i, value in zip(both, sums, strict=True):
-            total[i] = value
+        if pairs:
+            both, left, right = zip(*pairs, strict=True)
+            sums = torch._foreach_add(left, right)  # type: ignore[attr-defined]  # has no public name
+            for i, value in zip(both, sums, strict=True):
+                total[i] = value
     return total

@@ -153,7 +153,7 @@ def run_on_ray(
         UserError: Ray is not installed, or there is no cluster at the address.
     """
     try:
-        import ray
+        import ray  # type: ignore[import-not-found]  # an extra
     except ImportError:
         raise UserError("--ray-address needs Ray: pip install 'snowflake-rl[cluster]'") from None
     try:

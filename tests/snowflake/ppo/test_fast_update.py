@@ -146,3 +146,52 @@ def test_workers_return_in_order_and_raise() -> None:
 @pytest.mark.parametrize(("width", "rows"), [(17 * 64, 128), (59 * 64, 32), (64, 2048), (299 * 64, 8), (10**7, 8)])
 def test_rows_fit_a_cache(width: int, rows: int) -> None:
     assert block_rows(width) == rows
+<<<<<<< HEAD
+=======
+
+
+# --- precision ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(bf16_missing(), reason="this CPU or PyTorch has no bf16")
+def test_bf16_is_close_and_is_switched_off_again() -> None:
+    policy = build(tiny_config("snowflake")).policy
+    generator = torch.Generator().manual_seed(0)
+    obs = torch.randn(64, policy.observation_space.shape[0], generator=generator)
+    actions = torch.randn(64, policy.action_space.shape[0], generator=generator)
+    parameters = [p for p in policy.actor.parameters() if p.requires_grad]
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    found = []
+    for precision in ("fp32", "bf16", "fp32"):
+        with MatmulPrecision(precision):
+            loss = policy.action_log_prob(obs, actions)[0].mean()
+            found.append((loss.detach(), torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])))
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
+    (loss, grad), (rough, rough_grad), (again, _) = found
+    assert torch.equal(loss, again)
+    assert float((rough - loss).abs()) < 1e-2 * float(loss.abs())
+    assert 1e-5 < float((rough_grad - grad).norm() / grad.norm()) < 5e-2
+
+
+@pytest.mark.skipif(bf16_missing(), reason="this CPU or PyTorch has no bf16")
+def test_bf16_starts_an_update_at_ratio_one() -> None:
+    errors = []
+    for again in (False, True):
+        algorithm = build(tiny_config("snowflake"))  # 4 environments: few enough rows for another kernel
+        settings = dataclasses.replace(SETTINGS, batch_size=32, recompute_log_prob=again)
+        with MatmulPrecision("bf16"):
+            errors.append(parameters_after(algorithm, Workers(2), settings)[1]["first_ratio_error"])
+    assert errors[0] > 1e-5 > errors[1]
+
+
+def test_bf16_is_refused_where_it_is_missing(monkeypatch) -> None:
+    check_precision("fp32", "cuda")
+    with pytest.raises(UserError, match=r"bf16.*device is cuda"):
+        check_precision("bf16", "cuda")
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    with pytest.raises(UserError, match="neither avx512_bf16 nor AMX; use --precision fp32"):
+        build(tiny_config("snowflake", precision="bf16"))
+    with pytest.raises(UserError, match="precision"):
+        tiny_config("snowflake", precision="fp64")
+>>>>>>> dd5e63c (Types: what pyright finds is mended; MuJoCo, which has no stubs, has one)
