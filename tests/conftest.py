@@ -6,6 +6,12 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, without a clock; HYPOTHESIS_PROFILE=search looks for new ones.
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # Before torch and NumPy start: the networks here are small, and several threads only get in each other's way.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
