@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -45,6 +46,17 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def check_no_file(folder: Path | None, flag: str = "--output") -> None:
+    """Require that what a flag names as a folder is not a file.
+
+    Raises:
+        UserError: It is a file.
+    """
+    # Unlike Path.exists, these answer no where a name is too long or its folder closed: that is told later.
+    if folder is not None and os.path.exists(folder) and not os.path.isdir(folder):
+        raise UserError(f"{flag} {folder}: is a file, name a folder")
+
+
 def check_output(folder: Path, names: Sequence[str] = (), flag: str = "--output") -> None:
     """Try whether files can be written into a folder, and leave nothing behind; for the time before long work.
 
@@ -59,7 +71,7 @@ def check_output(folder: Path, names: Sequence[str] = (), flag: str = "--output"
     made = []
     try:
         for place in (*reversed(folder.parents), folder):
-            if not place.exists():
+            if not os.path.exists(place):
                 place.mkdir()
                 made.append(place)
         with tempfile.TemporaryFile(dir=folder):
@@ -96,6 +108,22 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise
 
 
+def read_text(path: Path) -> str:
+    """Read a UTF-8 file, and nothing else: of a pipe there is no end to wait for, of a device none to read to.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
+        UnicodeDecodeError: It is no text.
+    """
+    _require_file(path)
+    return path.read_text(encoding="utf-8")
+
+
+def _require_file(path: Path) -> None:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a safetensors file onto the CPU; no code is run.
 
@@ -106,6 +134,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
     try:
+        _require_file(path)
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} is missing or damaged: {' '.join(str(error).split())[:200]}") from error

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from agents.errors import UserError
+from snowflake.files import read_text
 
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "true or false"),
@@ -132,7 +133,7 @@ def read_entry(file: Path, advice: str, *, unpack: bool = False) -> Entry:
         UserError: It is missing or cannot be read, or it holds something else.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except FileNotFoundError:
         raise UserError(f"folder {file.parent} is incomplete: {file.name} is missing; {advice}") from None
     except OSError as error:

@@ -148,7 +148,7 @@ class Run:
             raise UserError(
                 f"run folder {path} exists: choose another --run, or continue it with `snowflake resume {path}`"
             )
-        parent = next(folder for folder in path.absolute().parents if folder.exists())
+        parent = next(folder for folder in path.absolute().parents if os.path.exists(folder))
         try:  # permissions do not tell: file systems like /proc take nothing from anybody
             os.rmdir(tempfile.mkdtemp(prefix=".tmp-", dir=parent))
         except OSError as error:
@@ -388,7 +388,7 @@ def _locate(path: str | Path) -> Path:
             raise UserError(f"no pretrained policy {name!r}: {nearest(name, pretrained_names())}")
         return Path(__file__).resolve().parent / "pretrained" / name
     folder = Path(path)
-    if not (folder / "config.yaml").is_file():
-        what = "is not a run folder (it has no config.yaml)" if folder.is_dir() else "does not exist"
+    if not os.path.isfile(folder / "config.yaml"):
+        what = "is not a run folder (it has no config.yaml)" if os.path.isdir(folder) else "does not exist"
         raise UserError(f"run {text} {what}: give the folder that `snowflake train` printed, or pretrained:NAME")
     return folder

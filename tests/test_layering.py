@@ -20,7 +20,7 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 
 # Inside snowflake, a noun imports nouns of a lower number only. A new noun takes its place here.
 ORDER = {
-    "config": 0, "files": 0, "json_files": 0, "rendering": 0, "graph": 1, "numerics": 1, "precision": 2,
+    "config": 0, "files": 0, "rendering": 0, "json_files": 1, "graph": 1, "numerics": 1, "precision": 2,
     "body_files": 2, "networks": 2, "freezing": 2, "compilation": 3, "prepared": 3, "policy": 4, "run": 5,
     "evaluation": 6, "inspection": 6, "ppo": 7, "report": 7, "sweep": 8, "bench": 8, "cli": 9,
 }  # fmt: skip
@@ -146,7 +146,10 @@ TEXT_FILES = sorted(
         *(f"{folder}/**/*" for folder in (*PACKAGES, "configs", "docs", "tests", "benchmarks")),
     )
     for path in ROOT.glob(pattern)
-    if path.is_file() and path.suffix in TEXT_SUFFIXES and path.name != ".git" and "__pycache__" not in path.parts
+    if path.is_file()
+    and path.suffix in TEXT_SUFFIXES
+    and path.name not in (".git", ".coverage")
+    and "__pycache__" not in path.parts
 )
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SECONDS = 10.0
-"""A command that takes longer over one input hangs [s]."""
+"""A command that computes longer over one input hangs [s]."""
+WALL_SECONDS = 60.0
+"""So does one that takes longer in all: it waits for something, or the machine is busy with other things [s]."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from benchmarks.fuzzing import victim
-from benchmarks.fuzzing.case import SECONDS, Case, Maker, Place, Verdict, generator
+from benchmarks.fuzzing.case import SECONDS, WALL_SECONDS, Case, Maker, Place, Verdict, generator
 
 DOCUMENTED = {"inspect": (0, 1)}
 """Exit codes of a command that was not refused, besides 0: `snowflake inspect` says 1 of a model without a graph."""
@@ -58,10 +58,13 @@ def _meet(case: Case, place: Place) -> tuple[int | None, float]:
         finally:
             os._exit(99)
     status = None
-    while status is None and time.monotonic() - begin < SECONDS:
+    while status is None and time.monotonic() - begin < WALL_SECONDS and _cpu_seconds(child) < SECONDS:
         number, state = os.waitpid(child, os.WNOHANG)
         status = state if number else None
         time.sleep(0.005)
+    if status is None:
+        os.kill(child, signal.SIGABRT)  # it says where it is
+        time.sleep(0.2)
     seconds = time.monotonic() - begin
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)  # with what it started
@@ -70,10 +73,19 @@ def _meet(case: Case, place: Place) -> tuple[int | None, float]:
     return None if status is None else os.waitstatus_to_exitcode(status), seconds
 
 
+def _cpu_seconds(process: int) -> float:
+    """Return what a process, its threads and the processes that it waited for have computed [s]."""
+    try:
+        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def _of_ending(case: Case, code: int | None, said: str) -> list[str]:
     command = case.argv[0] if case.argv else ""
     if code is None:
-        return [f"hangs: no answer in {SECONDS:g} s"]
+        return [f"hangs: no answer in {SECONDS:g} s of computing or {WALL_SECONDS:g} s in all"]
     if code < 0:
         return [f"dies of {signal.Signals(-code).name}"]
     if _TRACE in said:

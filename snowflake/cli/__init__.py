@@ -70,9 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        message = " ".join(str(error).splitlines())
-        print(f"snowflake: error: {message if len(message) <= 1000 else message[:1000] + ' ...'}", file=sys.stderr)
-        return 2
+        return _refuse(str(error))
     except KeyboardInterrupt as stop:
         if not stop.args:  # one with words was told already, with how to go on
             print("snowflake: interrupted", file=sys.stderr)
@@ -80,6 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _silence_stdout()
         return 141
+    except OSError as error:  # what no command foresaw of files and disks
+        place = f"{error.filename}: " if error.filename else ""
+        return _refuse(f"{place}{error.strerror or error}: check the path, its permissions and the disk")
+    except MemoryError as error:
+        return _refuse(f"out of memory ({error or 'no more to be had'}): ask for less, for example a lower --n-envs")
     except SystemExit as stop:  # tyro's --help, or a library's own exit
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
 
@@ -123,6 +126,13 @@ def _dispatch(arguments: list[str]) -> int:
     module, _, function = COMMANDS[name].target.partition(":")
     command: Callable[[list[str]], int | None] = getattr(import_module(module), function)
     return command(rest) or 0
+
+
+def _refuse(text: str) -> int:
+    """Say in one line what the user can mend; returns the exit code."""
+    message = " ".join(text.splitlines())
+    print(f"snowflake: error: {message if len(message) <= 1000 else message[:1000] + ' ...'}", file=sys.stderr)
+    return 2
 
 
 def _silence_stdout() -> None:

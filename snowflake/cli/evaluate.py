@@ -15,6 +15,7 @@ from tyro.conf import Positional, arg
 
 from agents.errors import UserError
 from snowflake.cli.parsing import parse
+from snowflake.files import check_no_file
 
 if TYPE_CHECKING:
     from snowflake.evaluation.results import Result
@@ -56,8 +57,7 @@ class EvaluationFlags:
         ):
             if not low <= value <= high:
                 raise UserError(f"--{flag} {value}: must lie between {low} and {high}")
-        if self.output is not None and self.output.exists() and not self.output.is_dir():
-            raise UserError(f"--output {self.output}: is a file, name a folder")
+        check_no_file(self.output)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from tyro.conf import Positional, arg
 
 from agents.errors import UserError
 from snowflake.cli.parsing import parse
+from snowflake.files import check_no_file
 
 NOT_TRAINABLE = 1
 """Exit code where the model was read but no graph can be built of it."""
@@ -39,8 +40,7 @@ class InspectFlags:
     def __post_init__(self) -> None:
         if not 0 <= self.steps <= 1_000_000:
             raise UserError(f"--steps {self.steps}: must lie between 0 and 1000000")
-        if self.output is not None and self.output.exists() and not self.output.is_dir():
-            raise UserError(f"--output {self.output}: is a file, name a folder")
+        check_no_file(self.output)
 
 
 def main(argv: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from tyro.conf import Positional, arg
 
 from agents.errors import UserError
 from snowflake.cli.parsing import parse
+from snowflake.files import check_no_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +36,10 @@ class ReportFlags:
         if not self.folders:
             raise UserError("name a folder: snowflake report DIR [DIR ...]")
         for folder in self.folders:
-            if not folder.is_dir():
-                what = "is a file, name a folder" if folder.exists() else "does not exist"
+            if not os.path.isdir(folder):
+                what = "is a file, name a folder" if os.path.exists(folder) else "does not exist"
                 raise UserError(f"{folder} {what}: a study's folder, or run folders")
-        if self.output is not None and self.output.exists() and not self.output.is_dir():
-            raise UserError(f"--output {self.output}: is a file, name a folder")
+        check_no_file(self.output)
 
 
 def main(argv: list[str]) -> int:

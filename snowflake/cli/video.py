@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from tyro.conf import Positional, arg
 
 from agents.errors import UserError
 from snowflake.cli.parsing import parse
+from snowflake.files import check_no_file
 
 if TYPE_CHECKING:
     from agents import Morphology
@@ -177,11 +179,10 @@ def video_path(flags: VideoFlags, run: Path, names: Sequence[str]) -> Path:
     if output is not None and output.suffix:
         if output.suffix.lower() != ".mp4":
             raise UserError(f"--output {output}: a video ends in .mp4")
-        if output.is_dir():
+        if os.path.isdir(output):
             raise UserError(f"--output {output}: is a folder, name a file in it")
         return output
     folder = output if output is not None else run / "videos"
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--output {folder}: is a file, name a folder")
+    check_no_file(folder)
     stem = re.sub(r"[^\w.+-]+", "_", "+".join(names))
     return folder / f"{stem.encode()[:_LONGEST].decode(errors='ignore')}.mp4"

@@ -65,7 +65,7 @@ def _split(path: Path, split: str, bodies: Any, line: int) -> tuple[str, ...]:
 
 def _located(body: str, folder: Path) -> str:
     """Take the relative path of a model file, varied or not, from the folder of the set; other bodies stay."""
-    is_path = _MODEL_FILE.search(body) or "/" in body.partition("+")[0] or (folder / body).is_file()
+    is_path = _MODEL_FILE.search(body) or "/" in body.partition("+")[0] or os.path.isfile(folder / body)
     if not is_path or body.startswith("~") or folder == Path():
         return body
     return os.path.join(folder, body)  # an absolute path stays as it is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,7 @@ def find_file(name: str | Path, what: str, folder: Path, names: tuple[str, ...])
     if isinstance(name, str) and name in names:
         return folder / f"{name}.yaml"
     path = Path(name)
-    try:
-        exists = path.exists()
-    except (OSError, ValueError):  # too long for the file system, or a null byte
-        exists = False
-    if not exists:
+    if not os.path.exists(path):
         raise UserError(f"{what} {str(name)!r} is neither a file nor a shipped {what}: {nearest(path.stem, names)}")
     return path
 
@@ -110,9 +107,9 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
 
 def _read_text(path: Path) -> str:
     try:
-        if path.is_dir():
+        if os.path.isdir(path):
             raise UserError(f"{path}: is a folder: name a YAML file")
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise UserError(f"{path}: is missing or no regular file: name a YAML file")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -13,7 +13,7 @@ from agents.errors import UserError
 from snowflake.body_files import ADVICE
 from snowflake.config import TrainConfig
 from snowflake.evaluation.curves import Curve
-from snowflake.files import dump_json, write_atomic
+from snowflake.files import dump_json, read_text, write_atomic
 from snowflake.json_files import Entry, parse_entry, read_entry
 from snowflake.run import FINETUNE_FILE, Run
 
@@ -77,7 +77,7 @@ def _mean_return(body: Entry) -> float:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     except FileNotFoundError:
         return ""
     except OSError as error:

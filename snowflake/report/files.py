@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agents.errors import UserError
 from snowflake.evaluation.curves import damaged_event_files
-from snowflake.files import dump_json, write_atomic
+from snowflake.files import dump_json, read_text, write_atomic
 from snowflake.report.build import Report
 from snowflake.report.page import to_html
 from snowflake.report.rows import Row, find_rows, labels, read_row
@@ -86,7 +86,7 @@ def write_report(report: Report, output: Path) -> tuple[Path, ...]:
 def _written_before(output: Path) -> set[str]:
     """PNGs that the report in this folder lists as its own."""
     try:
-        values = json.loads((output / "summary.json").read_text(encoding="utf-8"))
+        values = json.loads(read_text(output / "summary.json"))
         if values["kind"] != "report":
             return set()
         return {name for name in values["files"] if name.endswith(".png") and Path(name).name == name}

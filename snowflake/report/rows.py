@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from agents.errors import UserError
+from snowflake.files import read_text
 from snowflake.json_files import Entry, read_entry
 
 FORMAT = 1
@@ -235,7 +236,7 @@ def find_rows(folder: Path) -> Iterator[tuple[str, Path]]:
 def _kind(path: Path) -> str | None:
     """``row``; ``other`` for what an evaluation wrote; None for a report's own numbers."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         return "row"  # read again as a row, and told there
     if not isinstance(values, dict) or "kind" not in values:

@@ -13,6 +13,7 @@ from snowflake.body_files import ADVICE
 from snowflake.config import TrainConfig
 from snowflake.config.loader import load
 from snowflake.evaluation.curves import read_curves
+from snowflake.files import read_text
 from snowflake.json_files import Entry, read_entry
 from snowflake.report.rows import FORMAT, WAYS, Row, row_of
 
@@ -151,7 +152,7 @@ def _result(folder: Path, kind: str) -> _Result | None:
 def _command(folder: Path) -> str:
     file = folder / "command.txt"
     try:
-        return file.read_text(encoding="utf-8").strip() if file.exists() else ""
+        return read_text(file).strip() if file.exists() else ""
     except (OSError, ValueError):
         raise UserError(f"{file} cannot be read; {ADVICE}") from None
 

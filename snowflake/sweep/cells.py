@@ -19,6 +19,7 @@ from snowflake.config.body_sets import expand_sets
 from snowflake.config.networks import check_networks
 from snowflake.config.study import StudyConfig
 from snowflake.evaluation.bodies import load_bodies
+from snowflake.files import read_text
 
 MAX_BODIES_NAME = 80
 """Longest part of a cell's name that spells its bodies out."""
@@ -64,7 +65,7 @@ class Cell:
     @classmethod
     def read(cls, path: Path) -> Cell:
         """Read what `to_yaml` wrote."""
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.safe_load(read_text(path))
         config = loader.build([loader.check_layer(values.pop("config"))])
         return cls(config=config, **values)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.errors import UserError
-from snowflake.files import dump_json, write_atomic
+from snowflake.files import dump_json, read_text, write_atomic
 from snowflake.sweep.cells import Cell
 
 LOCK_SECONDS = 10.0
@@ -62,7 +62,7 @@ class SweepFolder:
         """
         for cell in cells:
             file = self.cell_file(cell.name)
-            if file.exists() and file.read_text(encoding="utf-8") != cell.to_yaml():
+            if file.exists() and read_text(file) != cell.to_yaml():
                 raise UserError(
                     f"{file}: this cell was started with other settings ({_first_difference(file, cell)}): choose "
                     f"another --output, or delete {self.path}"
@@ -102,7 +102,7 @@ class SweepFolder:
         file = self.timing(name)
         entries = []
         with contextlib.suppress(OSError, ValueError):  # none yet, or damaged: the row matters, not this
-            entries = list(json.loads(file.read_text()))
+            entries = list(json.loads(read_text(file)))
         write_atomic(file, dump_json([*entries, {"seconds": round(seconds, 1), "steps": steps}]))
 
     def done(self, name: str) -> bool:
@@ -116,7 +116,7 @@ class SweepFolder:
             UserError: It is damaged.
         """
         try:
-            row = json.loads(self.result(name).read_text(encoding="utf-8"))
+            row = json.loads(read_text(self.result(name)))
             row["final"]["bodies"][0]["policies"]
         except (OSError, ValueError, KeyError, TypeError, IndexError):
             raise UserError(f"{self.result(name)} is damaged: delete it, and sweep again: its run is kept") from None
@@ -128,7 +128,7 @@ class SweepFolder:
             return "done"
         index = self.run(name) / "checkpoints" / "index.json"
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return f"step {json.loads(index.read_text())['last']:,}"
+            return f"step {json.loads(read_text(index))['last']:,}"
         return "not started"
 
     def last_words(self, name: str) -> str:
@@ -146,7 +146,7 @@ class SweepFolder:
 
 
 def _first_difference(file: Path, cell: Cell) -> str:
-    before, now = file.read_text(encoding="utf-8").splitlines(), cell.to_yaml().splitlines()
+    before, now = read_text(file).splitlines(), cell.to_yaml().splitlines()
     for old, new in zip(before, now, strict=False):
         if old != new:
             return f"{old.strip()} then, {new.strip()} now"[:160]

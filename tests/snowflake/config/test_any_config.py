@@ -48,9 +48,10 @@ def any_settings(draw: st.DrawFn) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for _ in range(draw(st.integers(1, 3))):
         section = draw(st.sampled_from(list(sections())))
-        key = draw(st.one_of(st.sampled_from(sections()[section]), st.sampled_from(("x", "seed", "n_envs", ""))))
+        key = draw(st.sampled_from((*sections()[section] * 3, "x", "seed", "n_envs", "")))
         default = getattr(getattr(TrainConfig(), section) if section else TrainConfig(), key, None)
-        value = draw(st.one_of(_VALUES, st.just(default)))
+        near = st.sampled_from((default, default * 2 if isinstance(default, (int, float)) else default))
+        value = draw(st.one_of(near, near, _VALUES))
         target = made.setdefault(section, {}) if section else made
         if isinstance(target, dict):
             target[key] = value
