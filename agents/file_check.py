@@ -12,6 +12,8 @@ import sys
 from typing import Any
 
 _MIN_MEMORY = 4 << 30  # bytes
+_LARGEST = 1e10  # MuJoCo's own bound on what it simulates, mjMAXVAL
+_MEASURES = ("pos", "ipos", "fromto", "size", "axis")
 
 
 def read_spec(path: str) -> Any:
@@ -44,10 +46,24 @@ def check(path: str) -> dict[str, Any]:
     """
     try:
         spec = read_spec(path)
+        if oddity := _oddity(spec):
+            return {"error": oddity}
         model = spec.compile()
     except (ValueError, RuntimeError, MemoryError, OSError) as error:
         return {"error": str(error) or type(error).__name__}
     return {"nu": model.nu, "nbody": model.nbody, "njnt": model.njnt, "files": _files(path, spec, model)}
+
+
+def _oddity(spec: Any) -> str:
+    """Return what of a model would stall MuJoCo's compiler, or divide by zero later; `""` if nothing."""
+    if not spec.option.timestep > 0:
+        return f"Error: timestep = {spec.option.timestep:g}, it must be above 0"
+    for element in (*spec.bodies, *spec.frames, *spec.joints, *spec.geoms, *spec.sites):
+        for name in _MEASURES:
+            if wrong := [x for x in getattr(element, name, ()) if abs(x) > _LARGEST]:  # NaN is MuJoCo's "not given"
+                kind = type(element).__name__.removeprefix("Mjs").lower()
+                return f"Error: {name} of {kind} {element.name!r} holds {wrong[0]:g}, more than {_LARGEST:g}"
+    return ""
 
 
 def _files(path: str, spec: Any, model: Any) -> list[str]:
