@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-slow coverage lint format types demo survey wheel-smoke fuzz clean
+.PHONY: help venv check test test-slow coverage lint format types demo survey wheel-smoke fuzz soak clean
 
 help: ## show this text
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -44,6 +44,9 @@ types: venv ## check types
 
 fuzz: venv ## 2,000 broken inputs of each kind (about an hour)
 	$(BIN)/python benchmarks/fuzz.py
+
+soak: venv ## an hour of training's resets, and of bodies compiled, with constant memory
+	$(BIN)/python benchmarks/reset_soak.py
 
 demo: venv ## train, evaluate, transfer and draw, in minutes
 	@set -e; run=runs/demo-$$(date +%Y%m%d-%H%M%S); \

@@ -27,7 +27,7 @@ from agents.registry import Family, from_source, names, register_family
 FAMILY = "file"
 TASK = "locomotion"
 SUFFIXES = (".xml", ".mjcf", ".urdf")
-CHECK_SECONDS = 60.0
+CHECK_SECONDS = 120.0
 """A file that takes longer to compile is refused [s]."""
 
 # File names that say nothing of the robot: the folder's name goes before them.

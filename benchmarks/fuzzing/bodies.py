@@ -217,7 +217,7 @@ def _head(text: str, rng: random.Random) -> tuple[str, str]:
 
 def _deep(text: str, rng: random.Random) -> tuple[str, str]:
     """Nest bodies, or text, deeply."""
-    depth = rng.choice((30, 200, 3000, 50_000))
+    depth = rng.choice((30, 100, 3000, 50_000))
     if rng.random() < 0.5:
         return "<a>" * depth, f"{depth} tags"
     nested = '<body pos="0 0 .1"><joint/><geom size=".05"/>' * depth + "</body>" * depth

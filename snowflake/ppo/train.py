@@ -25,7 +25,7 @@ from envs.physics import available_cores
 from snowflake.compilation import resolve
 from snowflake.config import TrainConfig
 from snowflake.config.loader import to_yaml
-from snowflake.files import dump_json, read_text, write_atomic
+from snowflake.files import dump_json, write_atomic
 from snowflake.ppo.algorithm import SnowflakePPO
 from snowflake.ppo.callbacks import ProgressCallback, RunCallback, TrainingStopped, hyperparameters
 from snowflake.ppo.checkpoint import restore
@@ -255,7 +255,7 @@ def _drop_evaluations_after(run: Run, step: int) -> None:
     if not file.exists():
         return
     kept = []
-    for number, line in enumerate(read_text(file).splitlines(keepends=True), 1):
+    for number, line in enumerate(file.read_text().splitlines(keepends=True), 1):
         try:
             if line.endswith("\n") and json.loads(line)["step"] <= step:  # a kill may have cut the last line
                 kept.append(line)
