@@ -108,7 +108,7 @@ def test_stages_that_run_without_being_called_are_named() -> None:
 
 @pytest.mark.parametrize("width", [16, 64, 256])
 def test_oracle_18_the_read_out_starts_at_one_over_sqrt_width(width: int) -> None:
-    """Over 512 draws of the weights and 4096 rows, whose mean square spreads by (2 / (512 H) + 2 / 4096)^1/2 < 2.7 %."""
+    """Over 512 draws of the weights, 4096 rows; the mean square spreads by (2 / (512 H) + 2 / 4096)^1/2 < 2.7 %."""
     network = build("actor", "centipede-4", hidden_size=width)
     last = network.decoder.layers[-1]
     x, draws = normal(4096, width), normal(512, 1, width, seed=100)
