@@ -43,6 +43,7 @@ COMMANDS: dict[str, Command] = {
     "evaluate": Command("snowflake.cli.evaluate:main", "measure a trained policy on its own bodies"),
     "transfer": Command("snowflake.cli.transfer:main", "measure a trained policy on bodies that it never saw"),
     "report": Command("snowflake.cli.report:main", "compare studies and runs: one page with figures and tables"),
+    "numerics": Command("snowflake.cli.numerics:main", "draw scales and formats of a run in low precision"),
     "inspect": Command("snowflake.cli.inspect:main", "report on a model: its graph, what drives what, what is odd"),
     "video": Command("snowflake.cli.video:main", "film a trained policy, without a display"),
     "play": Command("snowflake.cli.play:main", "watch a trained policy in MuJoCo's viewer"),

@@ -102,7 +102,8 @@ class Statistics:
         shares, saturated, subnormal = {"e4m3": zero, "e5m2": zero, "bf16": zero}, zero, zero
         for fmt, chosen in formats:
             shares[fmt.name] = chosen.expand_as(x).sum()
-            saturated = saturated + (chosen & (scaled > fmt.max)).sum()
+            # A scale that is no power of two is itself rounded, and may lift the largest number by so much.
+            saturated = saturated + (chosen & (scaled > fmt.max * (1 + 2.0**-23))).sum()
             subnormal = subnormal + (chosen & nonzero & (scaled < fmt.min_normal)).sum()
         sums = {
             "tensors": 1, "numel": x.numel(), "nonzero": nonzero.sum(), "saturated": saturated,

@@ -37,6 +37,10 @@ def record(network: nn.Module) -> Iterator[list[StageRMS]]:
     """Record all linear layers and all named parts of a network while the block runs, in the order of running.
 
     Works on the standard and the unit parametrisation alike; backward must run inside the block.
+
+    Raises:
+        ValueError: a part ran without being called, as the hand-written rounds of messages do: nothing is seen of them.
+            `kernels: reference` calls it.
     """
     rows: list[StageRMS] = []
     calls: dict[str, int] = {}
@@ -52,9 +56,11 @@ def record(network: nn.Module) -> Iterator[list[StageRMS]]:
         return lambda _module, _inputs, output: note(stage, output)
 
     handles: list[Any] = []
+    hooked: list[str] = []
     for name, module in network.named_modules():
         if isinstance(module, nn.Linear) or name in ("encoder", "message", "update", "decoder", "hidden"):
             handles.append(module.register_forward_hook(after(name)))
+            hooked.append(name)
         if name == "update":
             handles.append(module.register_forward_pre_hook(lambda _module, inputs: note("aggregate", inputs[0])))
     try:
@@ -62,6 +68,8 @@ def record(network: nn.Module) -> Iterator[list[StageRMS]]:
     finally:
         for handle in handles:
             handle.remove()
+    if silent := [name for name in hooked if rows and name not in calls]:
+        raise ValueError(f"not called: {', '.join(silent)}; build the network with kernels: reference to see them")
 
 
 def weight_gradients(network: nn.Module) -> dict[str, float]:

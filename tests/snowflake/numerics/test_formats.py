@@ -112,6 +112,18 @@ def test_oracle_2_against_ml_dtypes(fmt: Format) -> None:
     np.testing.assert_array_equal(quantise(x, fmt).numpy(), x.numpy().astype(other).astype(np.float32))
 
 
+@pytest.mark.parametrize("fmt", EIGHT_BITS)
+def test_oracle_2_against_gfloat(fmt: Format) -> None:
+    """It rounds numbers one by one, in float64, from the definition of the format."""
+    gfloat = pytest.importorskip("gfloat")
+    formats = pytest.importorskip("gfloat.formats")
+    info = {"e4m3": formats.format_info_ocp_e4m3, "e5m2": formats.format_info_ocp_e5m2}[fmt.name]
+    special = [464.0, 465.0, 61440.0, 1e9, -1e9, math.inf, -math.inf]
+    x = torch.cat([near_midpoints(fmt), torch.tensor(special)])
+    wanted = [gfloat.round_float(info, v, gfloat.RoundMode.TiesToEven, True) for v in x.tolist()]
+    assert quantise(x, fmt).tolist() == wanted
+
+
 @pytest.mark.parametrize(("fmt", "normal"), [(E4M3, 1 / 17), (E5M2, 1 / 9)], ids=["e4m3", "e5m2"])
 def test_oracle_3_error_bounds(fmt: Format, normal: float) -> None:
     x = torch.exp2(torch.empty(200_000).uniform_(-20, fmt.max_exponent, generator=torch.Generator().manual_seed(0)))

@@ -87,7 +87,8 @@ def test_oracle_21_group_amax_mantissa(fmt: Format) -> None:
     ideal = fp32_scale(largest, fmt)
     assert (scale <= ideal).all()
     assert (scale > ideal / 2).all()
-    assert (largest * scale <= fmt.max * (1 + 2.0**-22)).all()
+    assert (largest.double() * scale.double() <= fmt.max * (1 + 2.0**-23)).all()  # the scale is rounded to float32
+    assert (quantise(x * scale, fmt).abs().amax(1) <= fmt.max).all()
     assert torch.frexp(scale)[0].unique().numel() == 1  # one mantissa for the whole tensor
     top = largest.argmax()
     assert quantise(largest.flatten()[top] * scale.flatten()[top], fmt).item() == fmt.max

@@ -51,6 +51,15 @@ def test_scales_of_rows() -> None:
     assert (seen.mean_rel, seen.rms_rel) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("scale", ["gam", "amax"])
+def test_the_largest_number_under_its_own_scale_is_not_saturated(scale: str) -> None:
+    """Rounded to float32, 448 / amax times amax is often more than 448, by one part in 2^24."""
+    x = torch.rand(4096, 1, generator=torch.Generator().manual_seed(0)) + 0.5
+    seen = look_at(x, OperandConfig(scale=scale, kind="fp32", granularity="row"))
+    assert (x.double() * (448.0 / x.double()).float().double() > 448.0).double().mean() > 0.1
+    assert seen.sat_frac == 0.0
+
+
 def test_numbers_that_are_not_finite_are_counted_and_left_out() -> None:
     seen = look_at(torch.tensor([[1.0, math.inf], [math.nan, 2.0], [3.0, 4.0]]), OperandConfig(granularity="row"))
     assert seen.nonfinite == 2

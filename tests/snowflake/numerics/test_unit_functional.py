@@ -49,7 +49,7 @@ def test_scale_multiplies_forward_and_backward_apart() -> None:
 @pytest.mark.parametrize(
     ("constraint", "out", "dx"), [("none", 1.0, 1.0), ("to_output_scale", 1.0, 2.0), ("gmean", 0.5**0.5, 2.0**0.5)]
 )
-def test_linear_has_the_rms_of_its_constraint(constraint: str, out: float, dx: float) -> None:
+def test_oracle_15_linear_has_the_rms_of_its_constraint(constraint: str, out: float, dx: float) -> None:
     x, w, b = (
         normal(ROWS, 64).requires_grad_(),
         normal(256, 64, seed=1).requires_grad_(),
@@ -61,11 +61,11 @@ def test_linear_has_the_rms_of_its_constraint(constraint: str, out: float, dx: f
     assert rms(grads[2]) == pytest.approx(1.0, rel=0.15)  # of 256 numbers
 
 
-def test_read_out_starts_small_and_passes_on_unit_gradients() -> None:
-    x, w = normal(ROWS, 256).requires_grad_(), normal(8, 256, seed=1).requires_grad_()
+def test_oracle_18_read_out_starts_small_and_passes_on_unit_gradients() -> None:
+    x, w = normal(ROWS, 256).requires_grad_(), normal(64, 256, seed=1).requires_grad_()
     y = U.linear(x, w, readout=True)
     dx, dw = backward(y, x, w)
-    assert [rms(y), rms(dx), rms(dw)] == [pytest.approx(v, rel=0.05) for v in (256**-0.5, 1.0, 1.0)]
+    assert [rms(y), rms(dx), rms(dw)] == [pytest.approx(v, rel=0.03) for v in (256**-0.5, 1.0, 1.0)]
 
 
 def test_a_product_of_ones_own_sees_unit_operands_and_gives_the_same() -> None:
@@ -111,7 +111,7 @@ def test_constants_of_nonlinearities(function: Callable[[Tensor], Tensor], const
 
 
 @pytest.mark.parametrize("function", [U.tanh, U.relu, U.gelu, U.silu])
-def test_nonlinearities_are_unit(function: Callable[..., Tensor]) -> None:
+def test_oracle_16_nonlinearities_are_unit(function: Callable[..., Tensor]) -> None:
     x = normal(ROWS, 64).requires_grad_()
     y = function(x, "none")
     assert float(y.detach().std()) == pytest.approx(1.0, rel=0.03)
@@ -131,7 +131,7 @@ def test_tanh_is_tanh() -> None:
         constrain("both", 1.0, 1.0)
 
 
-def test_losses_have_unit_gradients() -> None:
+def test_oracle_16_losses_have_unit_gradients() -> None:
     logits, target = (
         normal(ROWS, 10).requires_grad_(),
         torch.randint(10, (ROWS,), generator=torch.Generator().manual_seed(1)),
@@ -146,7 +146,7 @@ def test_losses_have_unit_gradients() -> None:
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.7, 3.0])
-def test_residual_is_unit_both_ways_for_any_weight(tau: float) -> None:
+def test_oracle_16_residual_is_unit_both_ways_for_any_weight(tau: float) -> None:
     x, w = normal(ROWS, 128).requires_grad_(), normal(128, 128, seed=1)
     inside: list[float] = []
     branch, skip = U.residual_split(x, tau)

@@ -30,7 +30,7 @@ def mlp(width: int) -> nn.Module:
     return UnitMLP([UnitLinear(layer, 128, kind) for layer, kind in zip(linears, kinds, strict=True)], final_tanh=False)
 
 
-def test_rate_factors_and_weight_decay() -> None:
+def test_oracle_19_rate_factors_and_weight_decay() -> None:
     network = UnitMLP(
         [UnitLinear(nn.Linear(64, 128), 10), UnitLinear(nn.Linear(128, 4), 10, "readout")], final_tanh=False
     )
@@ -83,7 +83,7 @@ def best_rate(width: int) -> float:
     return min(losses, key=losses.__getitem__)
 
 
-def test_the_best_rate_moves_at_most_an_octave_with_the_width() -> None:
+def test_oracle_20_the_best_rate_moves_at_most_an_octave_with_the_width() -> None:
     best = [best_rate(width) for width in (32, 64, 128)]
     assert max(best) - min(best) <= 1, best
     assert -5 < min(best) <= max(best) < 1, "the best rate is inside of the range searched"
