@@ -155,4 +155,8 @@ def check_same_space(graphs: Sequence[MorphologyGraph]) -> MorphologyGraph:
 
 def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
     """Return an `nn.Linear` with uninitialised weights: the usual constructor would draw from the global generator."""
+    if in_features == 0:  # nothing but a bias; PyTorch warns that it cannot initialise such a weight
+        layer = linear(1, out_features, bias)
+        layer.in_features, layer.weight = 0, nn.Parameter(layer.weight.detach()[:, :0])
+        return layer
     return cast(nn.Linear, torch.nn.utils.skip_init(nn.Linear, in_features, out_features, bias=bias))
