@@ -14,7 +14,8 @@ from snowflake.evaluation.curves import read_curves
 from snowflake.json_files import Entry, read_entry
 from snowflake.report.rows import FORMAT, WAYS, Row, row_of
 
-NO_VARIANT = ("agents", "seed", "device", "torch_threads", "method", "env.num_threads", "ppo.diagnostics_every")
+NO_VARIANT = ("agents", "seed", "device", "torch_threads", "method", "env.num_threads")
+NO_VARIANT += ("ppo.diagnostics_every", "ppo.activations_every")
 """Settings that make no variant of their own: they name it already, each seed has another, or they train no other way.
 So do those of the section ``evaluation``."""
 

@@ -47,25 +47,28 @@ class AttentionCore(nn.Module):
         """Return the logits within (-c, c), or as they are without a cap."""
         return self.cap * tanh(logits / self.cap) if self.cap else logits
 
-    def weights(self, logits: Tensor, bias: Tensor | None, visible: Tensor | None) -> Tensor:
-        """Return the weights over keys, (N or 1, h, V, V), of capped logits; a key that is not visible has 0."""
+    def probabilities(self, logits: Tensor, bias: Tensor | None, visible: Tensor | None) -> Tensor:
+        """Return the softmax over keys, (N or 1, h, V, V), of capped logits; a key that is not visible has 0."""
         if bias is not None:
             logits = logits + bias
         if self.temperature != 1.0:
             logits = logits * self.temperature
         if visible is not None:
             logits = logits.masked_fill(~visible, -torch.inf)
-        weights = torch.softmax(logits, dim=-1)
-        if self.clip is not None:
-            zeta, gamma = self.clip
-            weights = ((zeta - gamma) * weights + gamma).clamp(0.0, 1.0)
-        return weights
+        return torch.softmax(logits, dim=-1)
+
+    def stretched(self, weights: Tensor) -> Tensor:
+        """Return the weights of a clipped softmax, or the weights as they are."""
+        if self.clip is None:
+            return weights
+        zeta, gamma = self.clip
+        return ((zeta - gamma) * weights + gamma).clamp(0.0, 1.0)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, visible: Tensor | None) -> Tensor:
         """Attend."""
         if self.fits_fused(q, v, bias):
             return F.scaled_dot_product_attention(q, k, v, visible, scale=self.scale * self.temperature)
-        weights = self.weights(self.capped(self.raw_logits(q, k)), bias, visible)
+        weights = self.stretched(self.probabilities(self.capped(self.raw_logits(q, k)), bias, visible))
         return weights.to(v.dtype) @ v
 
     def fits_fused(self, q: Tensor, v: Tensor, bias: Tensor | None) -> bool:
