@@ -129,6 +129,10 @@ class NodeNetwork(Network):
     def final_states(self, prepared: Prepared, k: int) -> Tensor:
         """Return the last states (V, N, S) of body k's nodes, S being `state_size`, from `prepare`."""
 
+    def final_states_of(self, prepared: Sequence[Prepared], bodies: Sequence[int]) -> list[Tensor]:
+        """Return `final_states` for the observations of several bodies; a network may compute them together."""
+        return [self.final_states(part, k) for part, k in zip(prepared, bodies, strict=True)]
+
     @property
     def state_size(self) -> int:
         """Features of a last state, which the decoder reads."""
@@ -201,8 +205,16 @@ class NodeActor(NodeNetwork, Actor):
 
     def distribution_of(self, prepared: Prepared, k: int = 0) -> tuple[Tensor, Tensor]:
         """See `Actor.distribution_of`."""
+        return self.read_out(self.final_states(prepared, k), prepared, k)
+
+    def distributions_of(self, prepared: Sequence[Prepared], bodies: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+        """See `Actor.distributions_of`."""
+        states = self.final_states_of(prepared, bodies)
+        return [self.read_out(*columns) for columns in zip(states, prepared, bodies, strict=True)]
+
+    def read_out(self, states: Tensor, prepared: Prepared, k: int) -> tuple[Tensor, Tensor]:
+        """Return the distribution of actions that last states (V, N, S) of body k are decoded into."""
         body = self.body(k)
-        states = self.final_states(prepared, k)
         if body.outputs_are_nodes:  # decoding some nodes for nothing takes less time than copying the others' states
             outputs = self.decoder(states).squeeze(-1).index_select(0, body.output_node)
         else:
@@ -219,7 +231,14 @@ class NodeCritic(NodeNetwork, Critic):
 
     def value_of(self, prepared: Prepared, k: int = 0) -> Tensor:
         """See `Critic.value_of`."""
-        states = self.final_states(prepared, k)  # (V, N, S)
+        return self.read_out(self.final_states(prepared, k))
+
+    def values_of(self, prepared: Sequence[Prepared], bodies: Sequence[int]) -> list[Tensor]:
+        """See `Critic.values_of`."""
+        return [self.read_out(states) for states in self.final_states_of(prepared, bodies)]
+
+    def read_out(self, states: Tensor) -> Tensor:
+        """Return the value (N,) that last states (V, N, S) are decoded into."""
         match self.config.critic_readout:
             case "mean":
                 pooled = states.mean(dim=0)

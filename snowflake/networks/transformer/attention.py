@@ -13,7 +13,7 @@ from snowflake.networks.activation import tanh
 from snowflake.networks.base import linear
 from snowflake.networks.init import Initializer
 from snowflake.networks.transformer.norms import at_least_fp32, make_norm, make_scale
-from snowflake.networks.transformer.structure import BodyStructure
+from snowflake.networks.transformer.structure import Structure
 
 
 class AttentionCore(nn.Module):
@@ -28,8 +28,8 @@ class AttentionCore(nn.Module):
         head_width: d.
 
     Shapes:
-        q (N or 1, h, V, d), k likewise, v (N, h, V, d), bias (h, V, V) or None, visible bool, True for a key that takes
-        part, (V, V) or (N, 1, 1, V) or (N, 1, V, V) or None -> (N, h, V, d)
+        q (N or 1, h, V, d), k likewise, v (N, h, V, d); bias and visible (bool, True for a key that takes part) to be
+        broadcast with (N, h, V, V), or None -> (N, h, V, d)
     """
 
     def __init__(self, config: AttentionConfig, head_width: int) -> None:
@@ -89,7 +89,7 @@ class Attention(nn.Module):
         init: fills the weights.
 
     Shapes:
-        x (N, V, H), context (V, H) or None -> (N, V, H)
+        x (N, V, H) -> (N, V, H)
     """
 
     def __init__(self, width: int, config: AttentionConfig, masked: bool, init: Initializer) -> None:
@@ -108,28 +108,21 @@ class Attention(nn.Module):
         self.core = AttentionCore(config, head_width)
         self.hop_bias = nn.Parameter(torch.zeros(self.heads, config.max_hops + 1)) if config.bias == "hop" else None
 
-    def forward(
-        self, x: Tensor, structure: BodyStructure, context: Tensor | None = None, visible: Tensor | None = None
-    ) -> Tensor:
-        """Return the new states.
-
-        Args:
-            x: (N, V, H).
-            structure: of the body.
-            context: what queries and keys are made of, instead of x. (V, H)
-            visible: nodes that there are, others are padding. (N, V) bool; None for all
-        """
+    def forward(self, x: Tensor, structure: Structure) -> Tensor:
+        """Return the new states."""
         y = self.norm(x)
-        source = y if context is None else context[None]
+        context = structure.context
+        source = y if context is None else context if context.dim() == 3 else context[None]
         q, k = self.q_norm(self._heads(self.q(source))), self.k_norm(self._heads(self.k(source)))
         v = self.v_norm(self._heads(self.v(y)))
-        bias = None if self.hop_bias is None else self.hop_bias[:, structure.hops]  # (h, V, V)
-        keys = structure.near if self.masked else None
-        if visible is not None:
-            real = visible[:, None, None, :]
-            keys = real if keys is None else keys & real
-        attended = self.core(q, k, v, bias, keys).transpose(1, 2).flatten(2)
+        attended = self.core(q, k, v, self.bias(structure), structure.keys(self.masked)).transpose(1, 2).flatten(2)
         return x + self.scale(self.out_norm(self.proj(attended)))  # type: ignore[no-any-return]
+
+    def bias(self, structure: Structure) -> Tensor | None:
+        """Return what is added to the logits, (h, V, V) or (N, h, V, V), or None."""
+        if self.hop_bias is None:
+            return None
+        return self.hop_bias[:, structure.hops].transpose(0, -3)
 
     def _heads(self, x: Tensor) -> Tensor:
         """Split features among the heads. (N, V, H) -> (N, h, V, d)."""

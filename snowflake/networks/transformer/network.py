@@ -19,7 +19,10 @@ from snowflake.networks.transformer.attention import Attention
 from snowflake.networks.transformer.encoder import TokenEncoder
 from snowflake.networks.transformer.feedforward import FeedForward
 from snowflake.networks.transformer.norms import make_norm
-from snowflake.networks.transformer.structure import BodyStructure
+from snowflake.networks.transformer.structure import BodyStructures, Structure
+
+MAX_PADDED_ROWS = 4
+"""Observations of a body, on average, up to which the CPU is faster with several bodies in one padded pass."""
 
 
 class TokenDecoder(nn.Module):
@@ -64,7 +67,7 @@ class TransformerNetwork(NodeNetwork):
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, init: Initializer) -> None:
         super().__init__(graphs, config, init)
         attention, width = config.attention, config.hidden_size
-        self.structures = nn.ModuleList(BodyStructure(graph, attention.max_hops) for graph in self.graphs)
+        self.structures = BodyStructures(self.graphs, attention.max_hops)
         masked = {"none": (), "hard": range(attention.layers), "mix": range(0, attention.layers, 2)}[attention.mask]
         self.attention = nn.ModuleList(Attention(width, attention, i in masked, init) for i in range(attention.layers))
         self.feedforward = nn.ModuleList(FeedForward(width, attention, init) for _ in range(attention.layers))
@@ -79,10 +82,6 @@ class TransformerNetwork(NodeNetwork):
         """See `NodeNetwork.state_size`."""
         return self.config.hidden_size * (2 if self.config.attention.decoder_skip else 1)
 
-    def structure(self, k: int) -> BodyStructure:
-        """Return what attention knows of the shape of body k."""
-        return cast(BodyStructure, self.structures[k])
-
     def context(self, k: int) -> Tensor | None:
         """Return the context of body k's nodes (V, H); None where queries and keys come from the state."""
         encoder = self.encoder.context
@@ -95,16 +94,36 @@ class TransformerNetwork(NodeNetwork):
     def final_states(self, prepared: Prepared, k: int) -> Tensor:
         """See `NodeNetwork.final_states`: the normalised last states, and the first ones if the decoder reads them."""
         first = self.first_states(prepared, k)  # (V, N, H)
-        states = self.blocks(first.transpose(0, 1), self.structure(k), self.context(k)).transpose(0, 1)
-        last = cast(TokenDecoder, self.decoder).norm(states)
+        last = self.blocks(first.transpose(0, 1), self.structures.one(k, self.context(k)))
+        return self._outputs(first, last.transpose(0, 1))
+
+    def final_states_of(self, prepared: Sequence[Prepared], bodies: Sequence[int]) -> list[Tensor]:
+        """See `NodeNetwork.final_states_of`: together off the CPU, and on it where single passes would be short."""
+        rows = sum(part[0].shape[-2] for part in prepared)
+        if len(bodies) > 1 and (prepared[0][0].device.type != "cpu" or rows <= MAX_PADDED_ROWS * len(bodies)):
+            return self.final_states_together(prepared, bodies)
+        return super().final_states_of(prepared, bodies)
+
+    def final_states_together(self, prepared: Sequence[Prepared], bodies: Sequence[int]) -> list[Tensor]:
+        """Return `final_states` of several bodies from one pass over tokens that are padded to the longest body."""
+        firsts = [self.first_states(part, k) for part, k in zip(prepared, bodies, strict=True)]
+        rows = [first.shape[1] for first in firsts]
+        structure = self.structures.padded(bodies, rows, [self.context(k) for k in bodies])
+        tokens = torch.cat([self.structures.pad(first.transpose(0, 1)) for first in firsts])
+        lasts = self.blocks(tokens, structure).split(rows)
+        return [
+            self._outputs(first, last[:, : len(first)].transpose(0, 1))
+            for first, last in zip(firsts, lasts, strict=True)
+        ]
+
+    def _outputs(self, first: Tensor, last: Tensor) -> Tensor:
+        last = cast(TokenDecoder, self.decoder).norm(last)
         return torch.cat([last, first], dim=-1) if self.config.attention.decoder_skip else last
 
-    def blocks(
-        self, tokens: Tensor, structure: BodyStructure, context: Tensor | None, visible: Tensor | None = None
-    ) -> Tensor:
-        """Return the tokens (N, V, H) after all blocks; arguments as in `Attention.forward`."""
+    def blocks(self, tokens: Tensor, structure: Structure) -> Tensor:
+        """Return the tokens (N, V, H) after all blocks."""
         for attention, feedforward in zip(self.attention, self.feedforward, strict=True):
-            tokens = feedforward(attention(tokens, structure, context, visible))
+            tokens = feedforward(attention(tokens, structure))
         return tokens
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from snowflake.networks.transformer.attention import Attention, AttentionCore
 from snowflake.networks.transformer.network import TransformerNetwork
-from snowflake.networks.transformer.structure import BodyStructure
+from snowflake.networks.transformer.structure import Structure
 
 _QKV = ("q", "k", "v")
 
@@ -29,7 +29,7 @@ class ActivationStatistics:
         self._sums: dict[str, list[float]] = {}  # sum and count
         self._squares: dict[str, list[float]] = {}  # sum of squares and count
         self._largest: dict[str, float] = {}
-        self._structure: BodyStructure | None = None
+        self._structure: Structure | None = None
 
     def __enter__(self) -> ActivationStatistics:
         for i, (block, rest) in enumerate(zip(self._network.attention, self._network.feedforward, strict=True)):
