@@ -105,7 +105,8 @@ class PolicyConfig:
                 f"policy.aggregation = {self.aggregation!r} is for message_layer mlp: {self.message_layer} aggregates "
                 "by itself, give it aggr in policy.message_layer_args where it takes that"
             )
-        if self.network == "mlp" and self.critic != "graph":
+        graph_critic = ("graph",) if self.network == "mlp" else ("graph", "auto")  # which several bodies get
+        if self.network in ("mlp", "transformer") and self.critic not in graph_critic:
             raise UserError(
                 f"policy.message_layer = {self.message_layer!r} is for graph networks: choose --method nervenet or "
                 "snowflake"

@@ -21,6 +21,9 @@ from snowflake.networks.transformer.feedforward import FeedForward
 from snowflake.networks.transformer.norms import make_norm
 from snowflake.networks.transformer.structure import BodyStructures, Structure
 
+OUTPUT_NORM = 0.01
+"""Length of the initial weights of the last layer. With length 1, as in the graph networks, the first steps of Adam
+move the policy far out of PPO's clip range (`docs/attention.md`)."""
 MAX_PADDED_ROWS = 4
 """Observations of a body, on average, up to which the CPU is faster with several bodies in one padded pass."""
 
@@ -42,8 +45,10 @@ class TokenDecoder(nn.Module):
         super().__init__()
         self.norm = make_norm(kind, width)
         self.readout = MLP((inputs, width, width, 1), final_tanh=False)
-        for layer in self.readout.linears():
+        *hidden, last = self.readout.linears()
+        for layer in hidden:
             init.orthogonal(layer)
+        init.normc(last, OUTPUT_NORM)
 
     def forward(self, x: Tensor) -> Tensor:
         """Read out."""
