@@ -69,7 +69,7 @@ def test_combinations_that_cannot_be_are_refused() -> None:
     with pytest.raises(UserError, match=r"no effect with policy.network = 'nervenet': choose --method transformer"):
         PolicyConfig(attention=AttentionConfig(norm="none"))
     PolicyConfig(critic="transformer", attention=AttentionConfig(norm="none"))  # the critic reads it
-    with pytest.raises(UserError, match="policy.message_layer = 'GCNConv' is for graph networks"):
+    with pytest.raises(UserError, match=r"policy.message_layer = 'GCNConv' is for graph networks"):
         PolicyConfig(network="transformer", critic="flat", message_layer="GCNConv")
     PolicyConfig(network="transformer", message_layer="GCNConv")  # of the graph critic that several bodies have
     with pytest.raises(UserError, match="per_actuator"):
