@@ -122,7 +122,8 @@ class Attention(nn.Module):
         """Return what is added to the logits, (h, V, V) or (N, h, V, V), or None."""
         if self.hop_bias is None:
             return None
-        return self.hop_bias[:, structure.hops].transpose(0, -3)
+        bias = self.hop_bias[:, structure.hops].transpose(0, -3)  # (h, V, V), or (K, h, V, V) of K bodies
+        return bias if structure.body is None else bias.index_select(0, structure.body)
 
     def _heads(self, x: Tensor) -> Tensor:
         """Split features among the heads. (N, V, H) -> (N, h, V, d)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -122,7 +122,7 @@ class TransformerNetwork(NodeNetwork):
         ]
 
     def _outputs(self, first: Tensor, last: Tensor) -> Tensor:
-        last = cast(TokenDecoder, self.decoder).norm(last)
+        last = self.decoder.norm(last)
         return torch.cat([last, first], dim=-1) if self.config.attention.decoder_skip else last
 
     def blocks(self, tokens: Tensor, structure: Structure) -> Tensor:

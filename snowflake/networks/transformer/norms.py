@@ -18,9 +18,9 @@ def at_least_fp32(x: Tensor) -> Tensor:
 class LayerNorm(nn.LayerNorm):
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axis (Ba et al. 2016). Shapes: (..., F) -> same."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalise."""
-        return super().forward(at_least_fp32(x)).to(x.dtype)
+        return super().forward(at_least_fp32(input)).to(input.dtype)
 
 
 class RMSNorm(nn.RMSNorm):

@@ -17,16 +17,18 @@ class Structure(NamedTuple):
     """The bodies of a batch of N observations: one for all, or one a row, padded to the longest.
 
     Attributes:
-        hops: number of edges on the shortest path between nodes, clamped. (V, V) or (N, V, V) int64
+        hops: number of edges on the shortest path between nodes, clamped. (V, V) int64, or of K bodies (K, V, V)
         near: which pairs are equal or linked, True throughout the rows of padding. (V, V) or (N, V, V) bool
         context: what queries and keys are made of instead of the state, (V, H) or (N, V, H); None for the state
         visible: nodes that there are, others are padding. (N, V) bool; None for all
+        body: which of the K bodies each row is. (N,) int64; None with one body for all
     """
 
     hops: Tensor
     near: Tensor
     context: Tensor | None = None
     visible: Tensor | None = None
+    body: Tensor | None = None
 
     def keys(self, masked: bool) -> Tensor | None:
         """Return which keys a query may see, to be broadcast with (N, h, V, V); None for all of them.
@@ -84,7 +86,7 @@ class BodyStructures(nn.Module):
         body = torch.repeat_interleave(torch.tensor(bodies, device=device), torch.tensor(rows, device=device))
         filled = [self.pad(c).expand(n, -1, -1) for c, n in zip(contexts, rows, strict=True) if c is not None]
         context = torch.cat(filled) if filled else None
-        return Structure(self.hops[body], self.near[body], context, self.real[body])
+        return Structure(self.hops, self.near[body], context, self.real[body], body)
 
     def pad(self, nodes: Tensor) -> Tensor:
         """Fill up the nodes of a body with zeros. (..., V, H) -> (..., longest, H)."""
