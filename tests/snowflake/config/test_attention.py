@@ -69,6 +69,8 @@ def test_combinations_that_cannot_be_are_refused() -> None:
     with pytest.raises(UserError, match=r"no effect with policy.network = 'nervenet': choose --method transformer"):
         PolicyConfig(attention=AttentionConfig(norm="none"))
     PolicyConfig(critic="transformer", attention=AttentionConfig(norm="none"))  # the critic reads it
+    with pytest.raises(UserError, match=r"policy.parametrization = 'unit' has no form of the transformer"):
+        PolicyConfig(network="transformer", parametrization="unit")
     with pytest.raises(UserError, match=r"policy.message_layer = 'GCNConv' is for graph networks"):
         PolicyConfig(network="transformer", critic="flat", message_layer="GCNConv")
     PolicyConfig(network="transformer", message_layer="GCNConv")  # of the graph critic that several bodies have
