@@ -107,6 +107,18 @@ class NetworkCalls:
             return self._value[k](*prepared)  # type: ignore[no-any-return]
         return self.critic.value_of(prepared, k)
 
+    def distributions(self, prepared: Sequence[Prepared], bodies: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+        """See `Actor.distributions_of`."""
+        if not self._distribution:
+            return self.actor.distributions_of(prepared, bodies)
+        return [self.distribution(part, k) for part, k in zip(prepared, bodies, strict=True)]
+
+    def values(self, prepared: Sequence[Prepared], bodies: Sequence[int]) -> list[Tensor]:
+        """See `Critic.values_of`."""
+        if not self._value:
+            return self.critic.values_of(prepared, bodies)
+        return [self.value(part, k) for part, k in zip(prepared, bodies, strict=True)]
+
 
 def _compile_seconds() -> float:
     from torch._dynamo.utils import calculate_time_spent

@@ -200,8 +200,8 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
             return *self.calls.distribution(part.tensors, part.body), self.action_mask[part.body]
         width = self.action_mask.shape[1]
         means, log_stds, masks = [], [], []
-        for part in prepared.parts:
-            mean, log_std = self.calls.distribution(part.tensors, part.body)
+        distributions = self.calls.distributions([p.tensors for p in prepared.parts], [p.body for p in prepared.parts])
+        for part, (mean, log_std) in zip(prepared.parts, distributions, strict=True):
             pad = (0, width - mean.shape[1])
             means.append(F.pad(mean, pad))
             log_stds.append(F.pad(log_std, pad).expand_as(means[-1]))
@@ -258,7 +258,8 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
 
     def value_of(self, prepared: PreparedBatch) -> torch.Tensor:
         """Value of observations that were prepared for the critic, ``(N,)``."""
-        return prepared.join([self.calls.value(part.tensors, part.body) for part in prepared.parts])
+        parts = prepared.parts
+        return prepared.join(self.calls.values([part.tensors for part in parts], [part.body for part in parts]))
 
     def action_log_prob(self, obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability and entropy of ``actions`` (actor only), each ``(N,)``."""

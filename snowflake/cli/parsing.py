@@ -137,8 +137,10 @@ def _flags(cls: type) -> Iterator[str]:
         if dataclasses.is_dataclass(hint):
             yield from _flags(typing.cast(type, hint))
             continue
-        yield f"--{field.name.replace('_', '-')}"
+        names = (getattr(marker, "name", None) for marker in markers)
+        flag = next((name for name in names if name), field.name).replace("_", "-")
+        yield f"--{flag}"
         if hint is bool:
-            yield f"--no-{field.name.replace('_', '-')}"
+            yield f"--no-{flag}"
         for marker in markers:
             yield from getattr(marker, "aliases", None) or ()

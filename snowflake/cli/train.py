@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import arg
 
@@ -31,6 +31,15 @@ class _Presets:
 
     config: tuple[str, ...] = ()
     method: str | None = None
+    preset: str | None = None
+    attn_variant: str | None = None
+
+    def shorthand(self) -> loader.Layer:
+        """Return the settings that the names of a published system and of a stability method stand for."""
+        policy: dict[str, Any] = {} if self.preset is None else {"preset": self.preset}
+        if self.attn_variant is not None:
+            policy["attention"] = {"variant": self.attn_variant}
+        return loader.check_layer({"policy": policy})
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,11 @@ class TrainFlags(TrainConfig):
     """Run configs, by shipped name (demo, centipede-6) or path to a YAML; later ones win, flags win over all."""
     run: Annotated[Path | None, arg(metavar="PATH")] = None
     """Run folder to create; without it, runs/<agents>__<method>__<seed>__<time>."""
+    preset: Annotated[str | None, arg(metavar="NAME")] = None
+    """Published limb transformer whose settings to start from: amorpheus, metamorph, metamorph_star, modumorph,
+    bot_hard or bot_mix (docs/attention.md says what each leaves out)."""
+    attn_variant: Annotated[str | None, arg(metavar="NAME")] = None
+    """Stability method: none, soft_temp, soft_cap, soft_clip, layerscale, qk, qk_cap, qkv or qk_fc."""
 
     def __post_init__(self) -> None:
         """Check nothing: the sections check each other once all sources are merged."""
@@ -56,7 +70,7 @@ def parse_train(argv: Sequence[str]) -> tuple[TrainConfig, Path]:
     presets = parse_known(_Presets, argv, _PROG)
     if "--config" in argv and not presets.config:
         raise UserError("--config names no file: give shipped names or paths of YAMLs")
-    layers = loader.preset_layers(presets.method, presets.config)
+    layers = [*loader.preset_layers(presets.method, presets.config), presets.shorthand()]
     defaults = loader.build(layers, TrainFlags)
     flags = parse(TrainFlags, argv, _PROG, default=defaults)
     config = loader.build([*layers, loader.Layer(loader.difference(flags, defaults))])

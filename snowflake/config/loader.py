@@ -20,9 +20,11 @@ from typing import Any, TypeVar
 import yaml
 
 from agents.errors import UserError, nearest
+from snowflake.config import attention_presets
 from snowflake.config.body_sets import expand_sets
 from snowflake.config.checks import EXPONENT_FORM, whole_number
 from snowflake.config.files import find_config, method_path, read_yaml
+from snowflake.config.policy import PolicyConfig
 from snowflake.config.train import TrainConfig
 
 ConfigT = TypeVar("ConfigT")
@@ -59,6 +61,11 @@ def resolve(
 def load(path: str | Path) -> TrainConfig:
     """Read a config written by `to_yaml`; no method preset is applied, missing keys take the dataclass defaults."""
     return build([read_layer(Path(path))])
+
+
+def flat(config: TrainConfig) -> dict[str, Any]:
+    """Return every setting by its dotted path: ``{"seed": 0, ..., "env.n_envs": 16, ...}``."""
+    return dict(_leaves(dataclasses.asdict(config)))
 
 
 def to_yaml(config: TrainConfig) -> str:
@@ -173,6 +180,8 @@ def _construct(cls: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
 def _check_section(cls: type, values: Any, prefix: str, origin: Mapping[str, str]) -> dict[str, Any]:
     hints = _hints(cls)
     checked: dict[str, Any] = {}
+    if cls is PolicyConfig:
+        values = attention_presets.expand(values)
     for name, value in values.items():
         key = f"{prefix}{name}"
         place = f"{origin[key]}: " if key in origin else ""

@@ -21,7 +21,7 @@ _DECORATORS = {"register_actor": "actor", "register_critic": "critic"}
 def _networks() -> dict[tuple[str, str], tuple[str, ...]]:
     """Components by kind and name, of all networks that the modules of ``snowflake.networks`` register."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
-    for file in (Path(__file__).resolve().parent.parent / "networks").glob("*.py"):
+    for file in (Path(__file__).resolve().parent.parent / "networks").rglob("*.py"):
         classes = [n for n in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(n, ast.ClassDef)]
         for node in classes:
             for call in node.decorator_list:

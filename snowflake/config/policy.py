@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from tyro.conf import Fixed, Suppress
 
 from agents.errors import UserError
+from snowflake.config.attention import AttentionConfig
 from snowflake.config.checks import check_choice, check_range
 
 
@@ -17,7 +18,7 @@ class PolicyConfig:
     """Network of the actor and the critic. Sizes are those of NerveNet (Wang et al. 2018)."""
 
     network: str = "nervenet"
-    """Actor network: nervenet (graph) or mlp (flat)."""
+    """Actor network: nervenet (graph), transformer (over the nodes) or mlp (flat)."""
     hidden_size: int = 64
     """Width of node states and messages; of the hidden layers of flat networks."""
     propagation_steps: int = 4
@@ -39,9 +40,9 @@ class PolicyConfig:
     log_std_init: float = -1.0
     """Initial log standard deviation."""
     critic: str = "auto"
-    """Critic: flat (one body), graph (any body), or auto: flat for one body, graph for several."""
+    """Critic: flat (one body), graph or transformer (any body), or auto: flat for one body, graph for several."""
     critic_readout: str = "mean"
-    """Graph critic: value from the mean or sum of node states, or from the root."""
+    """Graph and transformer critic: value from the mean or sum of node states, or from the root."""
     freeze_critic: tuple[str, ...] = ()
     """Critic components kept at their initial values."""
     equality_edges: bool = False
@@ -54,6 +55,7 @@ class PolicyConfig:
     """Initial matrices: independent, or shared_seed (all matrices of one shape equal, as the official code)."""
     actuator_wiring: str = "correct"
     """correct (by actuator id) or official (in node order, the official code's defect)."""
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
 
     def __post_init__(self) -> None:
         check_range("policy", "hidden_size", self.hidden_size, 2, 8192)
@@ -72,6 +74,7 @@ class PolicyConfig:
             )
         check_choice("policy", "init", self.init, ("independent", "shared_seed"))
         check_choice("policy", "actuator_wiring", self.actuator_wiring, ("correct", "official"))
+        self._check_attention()
 
     def check_bodies(self, names: Sequence[str]) -> None:
         """Require that the networks can serve these bodies together.
@@ -86,7 +89,7 @@ class PolicyConfig:
             raise UserError(
                 f"policy.network = 'mlp' {these}: choose --method nervenet or snowflake, or train one run each"
             )
-        if self.network == "nervenet" and self.log_std == "per_actuator":
+        if self.network in ("nervenet", "transformer") and self.log_std == "per_actuator":
             raise UserError(f"policy.log_std = 'per_actuator' {these}: choose --log-std per_class")
         if self.critic == "flat":
             raise UserError(f"policy.critic = 'flat' {these}: choose --critic graph, or auto")
@@ -102,8 +105,22 @@ class PolicyConfig:
                 f"policy.aggregation = {self.aggregation!r} is for message_layer mlp: {self.message_layer} aggregates "
                 "by itself, give it aggr in policy.message_layer_args where it takes that"
             )
-        if self.network == "mlp" and self.critic != "graph":
+        graph_critic = ("graph",) if self.network == "mlp" else ("graph", "auto")  # which several bodies get
+        if self.network in ("mlp", "transformer") and self.critic not in graph_critic:
             raise UserError(
                 f"policy.message_layer = {self.message_layer!r} is for graph networks: choose --method nervenet or "
                 "snowflake"
+            )
+
+    def _check_attention(self) -> None:
+        """Refuse settings that would have no effect, and widths that do not fit."""
+        if "transformer" in (self.network, self.critic):
+            self.attention.check_width(self.hidden_size)
+            if self.parametrization == "unit":
+                raise UserError(
+                    "policy.parametrization = 'unit' has no form of the transformer: choose standard, or another network"
+                )
+        elif self.network in ("nervenet", "mlp") and self.attention != AttentionConfig():
+            raise UserError(
+                f"policy.attention has no effect with policy.network = {self.network!r}: choose --method transformer"
             )

@@ -59,6 +59,8 @@ class PPOConfig:
     """Update of the flat actor: correct, or official (it descends its objective, summed and unclipped: a defect)."""
     diagnostics_every: int = 0
     """Updates between measurements of how far each component moves the policy (tags diagnostics/...); 0 = off."""
+    activations_every: int = 10
+    """Updates between measurements of a limb transformer's activations (tags act/... and attn/...); 0 = off."""
 
     def check_rollout(self, n_envs: int) -> None:
         """Require that a rollout of ``n_envs`` environments fills a minibatch.
@@ -120,3 +122,4 @@ class PPOConfig:
             raise UserError("ppo.scale_returns works with ppo.collection fixed only: switch one of them off")
         check_choice("ppo", "mlp_update", self.mlp_update, ("correct", "official"))
         check_range("ppo", "diagnostics_every", self.diagnostics_every, 0, 10**9)
+        check_range("ppo", "activations_every", self.activations_every, 0, 10**9)

@@ -1,4 +1,4 @@
-"""Actor and critic networks: graph (NerveNet, Snowflake) and flat (MLP)."""
+"""Actor and critic networks: graph (NerveNet, Snowflake), transformer over the nodes, and flat (MLP)."""
 
 from snowflake.networks.base import Actor, Critic, Network
 from snowflake.networks.graph_critic import GraphCritic
@@ -8,6 +8,7 @@ from snowflake.networks.mlp_transfer import map_mlp
 from snowflake.networks.nervenet import NerveNetActor
 from snowflake.networks.normalizer import RunningNorm
 from snowflake.networks.registry import build_actor, build_critic, register_actor, register_critic
+from snowflake.networks.transformer import TransformerActor, TransformerCritic
 
 __all__ = [
     "MLP",
@@ -19,6 +20,8 @@ __all__ = [
     "NerveNetActor",
     "Network",
     "RunningNorm",
+    "TransformerActor",
+    "TransformerCritic",
     "build_actor",
     "build_critic",
     "map_log_std",

@@ -105,6 +105,10 @@ class Actor(Network):
             Mean (N, A_k) and log standard deviation (A_k,), in actuator order, in units of the action space [-1, 1].
         """
 
+    def distributions_of(self, prepared: Sequence[Prepared], bodies: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+        """Return `distribution_of` for the observations of several bodies; a network may compute them together."""
+        return [self.distribution_of(part, k) for part, k in zip(prepared, bodies, strict=True)]
+
     def distribution(self, obs: Tensor, k: int = 0) -> tuple[Tensor, Tensor]:
         """Return the distribution of actions for observations: `distribution_of` what `prepare` makes of them."""
         return self.distribution_of(self.prepare(obs, k), k)
@@ -116,6 +120,10 @@ class Critic(Network):
     @abstractmethod
     def value_of(self, prepared: Prepared, k: int = 0) -> Tensor:
         """Return the expected discounted return (N,) of N observations of body k, from `prepare`."""
+
+    def values_of(self, prepared: Sequence[Prepared], bodies: Sequence[int]) -> list[Tensor]:
+        """Return `value_of` for the observations of several bodies; a network may compute them together."""
+        return [self.value_of(part, k) for part, k in zip(prepared, bodies, strict=True)]
 
     def value(self, obs: Tensor, k: int = 0) -> Tensor:
         """Return the expected discounted return (N,) of observations (N, D_k or wider) of body k."""
@@ -157,4 +165,8 @@ def check_same_space(graphs: Sequence[MorphologyGraph]) -> MorphologyGraph:
 
 def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
     """Return an `nn.Linear` with uninitialised weights: the usual constructor would draw from the global generator."""
+    if in_features == 0:  # nothing but a bias; PyTorch warns that it cannot initialise such a weight
+        layer = linear(1, out_features, bias)
+        layer.in_features, layer.weight = 0, nn.Parameter(layer.weight.detach()[:, :0])
+        return layer
     return cast(nn.Linear, torch.nn.utils.skip_init(nn.Linear, in_features, out_features, bias=bias))

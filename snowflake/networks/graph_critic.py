@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
-from snowflake.networks.base import Critic, Prepared
 from snowflake.networks.init import Initializer
 from snowflake.networks.nervenet import GraphNetwork
+from snowflake.networks.nodes import NodeCritic
 from snowflake.networks.registry import register_critic
 
 
 @register_critic("graph")
-class GraphCritic(GraphNetwork, Critic):
+class GraphCritic(GraphNetwork, NodeCritic):
     """Decodes the mean or the sum of all node states, or the root's, into the value.
 
     Args:
@@ -33,15 +32,3 @@ class GraphCritic(GraphNetwork, Critic):
 
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, generator: torch.Generator) -> None:
         super().__init__(graphs, config, Initializer(config.init, generator))
-
-    def value_of(self, prepared: Prepared, k: int = 0) -> Tensor:
-        """See `Critic.value_of`."""
-        states = self.final_states(prepared, k)  # (V, N, H)
-        match self.config.critic_readout:
-            case "mean":
-                pooled = states.mean(dim=0)
-            case "sum":
-                pooled = states.sum(dim=0)
-            case _:
-                pooled = states[0]
-        return self.decoder(pooled).squeeze(-1)

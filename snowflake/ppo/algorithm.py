@@ -21,6 +21,7 @@ from snowflake.config import TrainConfig
 from snowflake.freezing import rows as component_rows
 from snowflake.graph import MorphologyGraph
 from snowflake.policy import GraphActorCriticPolicy
+from snowflake.ppo.activations import measure_activations
 from snowflake.ppo.buffer import ReturnScaler, RolloutBuffer
 from snowflake.ppo.critic_warmup import update_critic
 from snowflake.ppo.diagnostics import UpdateDiagnostics
@@ -54,6 +55,7 @@ class SnowflakePPO(PPO):
         step_accounting: ``"nominal"`` counts ``n_steps * n_envs`` steps for them, however many they were.
         mlp_update: ``"official"`` lets a flat actor descend its objective, as the official code does.
         diagnostics_every: updates between measurements of :mod:`snowflake.ppo.diagnostics`; 0 = off.
+        activations_every: updates between measurements of :mod:`snowflake.ppo.activations`; 0 = off.
         update_threads: threads that share an update on the CPU; 0 = as many as torch's. No result depends on it.
         statistics_every: updates between readings of the statistics of quantised layers; 0 = never.
         **kwargs: SB3's, see :class:`stable_baselines3.PPO`.
@@ -78,6 +80,7 @@ class SnowflakePPO(PPO):
         step_accounting: str = "real",
         mlp_update: str = "correct",
         diagnostics_every: int = 0,
+        activations_every: int = 0,
         update_threads: int = 0,
         statistics_every: int = 10,
         **kwargs: Any,
@@ -85,6 +88,7 @@ class SnowflakePPO(PPO):
         self.timelimit_bootstrap = timelimit_bootstrap
         self.weight_decay, self.weight_decay_components = weight_decay, tuple(weight_decay_components)
         self.mlp_update, self.diagnostics_every = mlp_update, diagnostics_every
+        self.activations_every = activations_every
         self.collection, self.step_accounting = collection, step_accounting
         kwargs.setdefault("rollout_buffer_class", RolloutBuffer if collection == "fixed" else EpisodeBuffer)
         kwargs.setdefault("rollout_buffer_kwargs", {"body_of_env": env.body_of_env})
@@ -236,6 +240,9 @@ class SnowflakePPO(PPO):
         )
         due = self.diagnostics_every and self.iteration % self.diagnostics_every == 0
         diagnostics = UpdateDiagnostics(self.policy, self.rollout_buffer.flat()) if due else None
+        if self.activations_every and self.iteration % self.activations_every == 0:
+            obs = self.rollout_buffer.flat().obs
+            self._rollout_statistics |= measure_activations(self.policy, obs, self.batch_size, self.iteration)
         statistics = PPOUpdate(self.policy, settings, self.minibatch_generator, self.workers).run(self.rollout_buffer)
         self._require_finite(statistics)
         if diagnostics is not None:

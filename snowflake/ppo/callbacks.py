@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 
+from snowflake.config import loader
 from snowflake.evaluation.controllers import policy_controller
 from snowflake.evaluation.rollout import evaluate
 from snowflake.files import dump_json
@@ -193,7 +193,4 @@ class ProgressCallback(BaseCallback):
 
 def hyperparameters(run: Run) -> str:
     """The config as a Markdown table for TensorBoard's text tab."""
-    flat: dict[str, Any] = {}
-    for key, value in asdict(run.config).items():
-        flat |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
-    return "\n".join(["|key|value|", "|-|-|", *(f"|{k}|{v}|" for k, v in flat.items())])
+    return "\n".join(["|key|value|", "|-|-|", *(f"|{k}|{v}|" for k, v in loader.flat(run.config).items())])

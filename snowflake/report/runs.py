@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +9,14 @@ from typing import Any
 
 from agents.errors import UserError
 from snowflake.body_files import ADVICE
-from snowflake.config import TrainConfig
-from snowflake.config.loader import load
+from snowflake.config import TrainConfig, loader
 from snowflake.evaluation.curves import read_curves
 from snowflake.files import read_text
 from snowflake.json_files import Entry, read_entry
 from snowflake.report.rows import FORMAT, WAYS, Row, row_of
 
-NO_VARIANT = ("agents", "seed", "device", "torch_threads", "method", "env.num_threads", "ppo.diagnostics_every")
+NO_VARIANT = ("agents", "seed", "device", "torch_threads", "method", "env.num_threads")
+NO_VARIANT += ("ppo.diagnostics_every", "ppo.activations_every")
 """Settings that make no variant of their own: they name it already, each seed has another, or they train no other way.
 So do those of the section ``evaluation``."""
 
@@ -31,7 +30,7 @@ def rows_of_runs(folders: list[Path]) -> list[Row]:
     Raises:
         UserError: A folder is incomplete or damaged.
     """
-    configs = [load(folder / "config.yaml") for folder in folders]
+    configs = [loader.load(folder / "config.yaml") for folder in folders]
     flat = [_flat(config) for config in configs]
     rows = []
     for folder, config, own in zip(folders, configs, flat, strict=True):
@@ -44,10 +43,7 @@ def rows_of_runs(folders: list[Path]) -> list[Row]:
 
 
 def _flat(config: TrainConfig) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in dataclasses.asdict(config).items():
-        flat |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
-    return {k: v for k, v in flat.items() if k not in NO_VARIANT and not k.startswith("evaluation.")}
+    return {k: v for k, v in loader.flat(config).items() if k not in NO_VARIANT and not k.startswith("evaluation.")}
 
 
 def _text(value: Any) -> str:

@@ -47,7 +47,7 @@ def test_a_batch_equals_the_convolution_on_each_graph_alone(
     actor = make_small(make_actor, "centipede-5", layer=layer, message_layer_args=arguments)
     graph = actor.graphs[0]
     obs = observations(graph, 3)
-    states, _ = actor.first_states(actor.prepare(obs, 0), 0)  # (V, N, H)
+    states = actor.first_states(actor.prepare(obs, 0), 0)  # (V, N, H)
     edges = torch.tensor(graph.edge_index)
     for _ in range(2):
         received = torch.stack([actor.message.conv(states[:, n], edges) for n in range(3)], dim=1)

@@ -37,7 +37,7 @@ def parameters_after(algorithm, workers: Workers, settings: UpdateSettings = SET
 )
 def test_the_number_of_threads_changes_no_bit(method: str, agents: tuple[str, ...], monkeypatch) -> None:
     monkeypatch.setattr(Network, "rows_at_once", lambda self: 5)
-    monkeypatch.setattr("snowflake.networks.nervenet.block_rows", lambda width: 5)
+    monkeypatch.setattr("snowflake.networks.nodes.block_rows", lambda width: 5)
     results = []
     for threads in (1, 2, 3):
         names = set()
@@ -61,7 +61,7 @@ def test_the_number_of_threads_changes_no_bit(method: str, agents: tuple[str, ..
 def test_parts_add_up_to_the_minibatch(method: str, monkeypatch) -> None:
     whole, statistics = parameters_after(build(tiny_config(method, policy=SMALL)), Workers(1))
     monkeypatch.setattr(Network, "rows_at_once", lambda self: 5)
-    monkeypatch.setattr("snowflake.networks.nervenet.block_rows", lambda width: 5)
+    monkeypatch.setattr("snowflake.networks.nodes.block_rows", lambda width: 5)
     parts, same = parameters_after(build(tiny_config(method, policy=SMALL)), Workers(1))
     for name, value in statistics.items():
         assert same[name] == pytest.approx(value, rel=2e-3, abs=2e-5), name
