@@ -22,6 +22,7 @@ from snowflake.networks.general_body import GeneralBodyIndices
 from snowflake.networks.gru import ResetAfterUpdate
 from snowflake.networks.init import Initializer
 from snowflake.networks.log_std import initial_log_std
+from snowflake.networks.memory import NodeMemory, Past
 from snowflake.networks.mlp import MLP
 from snowflake.networks.normalizer import RunningNorm, SlotNorm
 from snowflake.networks.registry import register_actor
@@ -222,8 +223,8 @@ class GraphNetwork(Network):
         Returns:
             As far as the parts that do not train reach: the normalised inputs, root (N, F_root) and joints
             (V - 1, N, F_joint); or, under a frozen encoder, the first states (V, N, H); and, under a frozen message
-            function too, what the nodes receive in the first round (V, N, H). Last the activations of the controls,
-            (A, N, 1), of a body that has such.
+            function too, what the nodes receive in the first round (V, N, H); with a memory the first states and the
+            inputs. Last the activations of the controls, (A, N, 1), of a body that has such.
         """
         body = self.body(k)
         root, joint = self.normalizer(*body.gather(obs), body)
@@ -233,6 +234,8 @@ class GraphNetwork(Network):
         if not self.is_frozen("encoder"):
             return (root, joint, *rest)
         states = self.encoder(*body.add_static(root, joint), body.node_class)
+        if self.memory is not None:  # which changes the first states
+            return (states, root, joint, *rest)
         if self.config.propagation_steps == 0 or not self.is_frozen("message"):
             return (states, *rest)
         return (states, self.receive(states, body), *rest)
@@ -329,17 +332,30 @@ class NerveNetActor(GraphNetwork, Actor):
         UserError: bodies that cannot share weights; `per_actuator` log-std with several bodies.
     """
 
-    components: ClassVar[tuple[str, ...]] = ("encoder", "message", "update", "decoder", "log_std")
+    components: ClassVar[tuple[str, ...]] = ("encoder", "memory", "message", "update", "decoder", "log_std")
 
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, generator: torch.Generator) -> None:
-        super().__init__(graphs, config, Initializer(config.init, generator))
+        init = Initializer(config.init, generator)
+        super().__init__(graphs, config, init)
         self.log_std = nn.Parameter(initial_log_std(self.graphs, config))
+        if config.memory != "none":
+            first = self.graphs[0]
+            features = len(first.root_columns), first.joint_columns.shape[1]
+            self.memory = NodeMemory(self.graphs, config, *features, init)
 
     def decoder_inputs(self, graph: MorphologyGraph) -> int:
         """See `GraphNetwork.decoder_inputs`."""
         if graph.feature_set != "general":
             return self.config.hidden_size
         return 2 * self.config.hidden_size + graph.actuator_static.shape[1] + 1
+
+    def recall(self, prepared: Prepared, past: Past, k: int = 0) -> Prepared:
+        """See `Actor.recall`."""
+        assert self.memory is not None
+        frozen = self.is_frozen("encoder")
+        root, joint, *rest = prepared[1:] if frozen else prepared
+        states = prepared[0] if frozen else self.first_states(prepared, k)[0]
+        return (states + self.memory(root, joint, past, k), *rest)
 
     def distribution_of(self, prepared: Prepared, k: int = 0) -> tuple[Tensor, Tensor]:
         """See `Actor.distribution_of`."""
