@@ -131,8 +131,7 @@ class WindowAttention(nn.Module):
         # Rounding errors would add up: once a window the sum is taken anew, of the values as they are after this step.
         anew = torch.nonzero(slot == self.window - 1)[:, 0]
         if len(anew):
-            last = values[anew, :, :, -1]
-            total[anew] = values[anew].to(total.dtype).sum(dim=-2) - last + new[anew]
+            total[anew] = values[anew, :, :, :-1].to(total.dtype).sum(dim=-2) + new[anew]
 
     def sequence(self, x: Tensor, past: Past, timeline: Timeline) -> Tensor:
         """Attend from all steps x (T, E, S, D), each as `step` would. Returns (T, E, S, D)."""
