@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,9 @@ from snowflake.networks.memory.past import Past, State, positions
 from snowflake.networks.memory.rotary import rotate
 from snowflake.networks.memory.sparq import SparqResult, SparqSettings, dense_attention, sparq_attention
 from snowflake.networks.memory.traffic import Traffic
+
+Probe = Callable[[Tensor, Tensor, Tensor, Tensor, SparqResult], None]
+"""Is shown queries, keys, values, which are valid, and the result of every step of SparQ."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,10 @@ class WindowAttention(nn.Module):
         config: the policy section of the config.
         layer: its number i.
         init: fills the weights.
+
+    Attributes:
+        traffic: counts what `step` moves, if set.
+        probe: looks at what SparQ does in `step`, if set.
     """
 
     def __init__(self, config: PolicyConfig, layer: int, init: Initializer) -> None:
@@ -67,7 +75,7 @@ class WindowAttention(nn.Module):
         normed = {"none": 0, "qk": 2, "qkv": 3}[config.memory_norm]
         self.norms = nn.ModuleList(nn.LayerNorm(self.size) if i < normed else nn.Identity() for i in range(3))
         self.traffic: Traffic | None = None
-        self.last: SparqResult | None = None
+        self.probe: Probe | None = None
 
     def initial_state(self, n: int, streams: int, sparse: bool) -> State:
         """Return the empty cache of ``n`` environments with ``streams`` histories each, for SparQ too if ``sparse``."""
@@ -110,7 +118,7 @@ class WindowAttention(nn.Module):
         mean = (state[f"sum{i}"][:, :streams] / count).to(v.dtype)
         columns = state[f"columns{i}"][:, :streams] if self.both_layouts else None
         forced = valid & (age < self.local)[:, None, None]
-        self.last = sparq_attention(
+        result = sparq_attention(
             q,
             keys,
             values,
@@ -121,7 +129,9 @@ class WindowAttention(nn.Module):
             keys_by_component=columns,
             traffic=self.traffic,
         )
-        return self._merge(self.last.output)
+        if self.probe is not None:
+            self.probe(q, keys, values, valid, result)
+        return self._merge(result.output)
 
     def _add_to_mean(self, total: Tensor, values: Tensor, new: Tensor, clock: Tensor) -> None:
         """Let a new value enter the running sum, and the one that it takes the place of leave."""
