@@ -117,10 +117,10 @@ def _run_text(result: Mapping[str, Any]) -> list[str]:
         ]
         for f in result["fidelity"]
     ]
-    pairs = f"{loop['episodes']} pairs of episodes"
+    interval = f"{loop['low']:.3f} to {loop['high']:.3f}, {loop['episodes']} pairs of episodes"
     words = (
         f"Whole episodes with r = {loop['r']}, k = {loop['k']}: return {loop['sparse']:,.1f} against "
-        f"{loop['dense']:,.1f} dense, ratio {loop['ratio']:.3f} (95 %: {loop['low']:.3f} to {loop['high']:.3f}, {pairs}), "
+        f"{loop['dense']:,.1f} dense, ratio {loop['ratio']:.3f} (95 %: {interval}), "
         f"difference {loop['difference']:,.1f} ± {loop['standard_error']:,.1f} (standard error). Moved: "
         f"{loop['elements']:.2f} times fewer numbers, {loop['sectors']:.2f} times fewer sectors "
         f"({loop['sectors_with_copies']:.2f} if each number of the second copy of a key costs a sector)."
