@@ -14,6 +14,7 @@ import agents
 from agents import Morphology
 from agents.errors import UserError, nearest
 from envs.actions import ControlMap
+from envs.faults import MotorFaults
 from envs.observation import GeneralObserver, ObservationLayout, PaperObserver
 from envs.physics import BatchedPhysics
 from envs.rendering import Renderer
@@ -59,7 +60,8 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         dt: duration of a control step [s].
         physics: the N simulations.
         max_episode_steps: limit, `None` for none.
-        generators: the random generator of every environment, which draws its start states.
+        faults: motors that fail during an episode, with `TaskOptions.motor_fault`. `envs.faults.MotorFaults`
+        generators: the random generator of every environment, which draws its start states and its faults.
 
     Args:
         morphology: a body or its name.
@@ -121,6 +123,7 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         )
         self._observer = self._make_observer(features)
         self.control_map = ControlMap(self.model, self.robot, self._task.keyframe)
+        self.faults = MotorFaults(num_envs, len(self.robot.controls), options)
         self._outputs = self._robot_outputs()
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
@@ -222,6 +225,7 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
             raise RuntimeError(f"body {self.morphology.name!r}: no start state was accepted in {MAX_START_DRAWS} draws")
         self.physics.start(env)
         self._task.begin(env, self.physics, self.generators[env])
+        self.faults.begin(env, self.generators[env])
         self._elapsed[env] = 0
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -258,7 +262,7 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         if actions.shape != self.action_space.shape:
             raise ValueError(f"actions have the shape {actions.shape}, not {self.action_space.shape}")
         with np.errstate(invalid="ignore", over="ignore"):  # a diverged state is dealt with below
-            self.physics.step(self.control_map.control(actions))
+            self.physics.step(self.control_map.control(self.faults.apply(actions, self._elapsed)))
             outcome = self._task.step(self.physics, actions)
             rewards = np.sum(list(outcome.reward_terms.values()), axis=0)
             power = np.abs(self.physics.actuator_force * self.physics.actuator_velocity)
@@ -304,6 +308,7 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
             Arrays by name, and under `rng` a list of N JSON-able states of the generators.
         """
         task = {f"task/{name}": array for name, array in self._task.get_state().items()}
+        task |= {f"fault/{name}": array for name, array in self.faults.get_state().items()}
         return {
             "physics": self.physics.get_state(),
             "elapsed": self._elapsed.copy(),
@@ -327,6 +332,7 @@ class LocomotionVectorEnv(gymnasium.vector.VectorEnv):
         self._elapsed = state["elapsed"].copy()
         self._observations = state["observations"].copy()
         self._task.set_state({name[5:]: array for name, array in state.items() if name.startswith("task/")})
+        self.faults.set_state({name[6:]: array for name, array in state.items() if name.startswith("fault/")})
         if len(self.generators) != len(state["rng"]):
             self.generators = [seeding.np_random(0)[0] for _ in state["rng"]]
         for generator, value in zip(self.generators, state["rng"], strict=True):

@@ -22,12 +22,11 @@ from snowflake.files import RECIPE_FILE, read_tensors
 from snowflake.freezing import freeze, trainable_parameters
 from snowflake.graph import MorphologyGraph
 from snowflake.networks import Network, build_actor, build_critic, map_log_std, map_mlp
+from snowflake.networks.memory import Past, State
 from snowflake.numerics import find_recipe, unit
 from snowflake.precision import PolicyNumerics, load_state, mean_std
 from snowflake.prepared import PreparedBatch, Runner
-
-State = dict[str, torch.Tensor]
-"""Memory carried between steps, ``(n_envs, ...)`` tensors; empty for memoryless policies."""
+from snowflake.remembering import Remembering
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _UNIT_MARK = "unit_scaled"
@@ -46,7 +45,7 @@ def spaces_for(graphs: Sequence[MorphologyGraph]) -> tuple[spaces.Box, spaces.Bo
     )
 
 
-class GraphActorCriticPolicy(ActorCriticPolicy):
+class GraphActorCriticPolicy(Remembering, ActorCriticPolicy):
     """Diagonal Gaussian policy over the actuators of one or several bodies.
 
     ``actor`` holds all that acting needs (weights, log standard deviation, observation statistics) and fits any
@@ -189,8 +188,14 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         return self.action_mask.device.type == "cpu" and not self.calls.compiled and self.numerics is None
 
     def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Mean, log standard deviation and mask of real actuators, each ``(N, A)``; padded entries are 0."""
-        mean, log_std, mask = self.distribution_of(self.prepare(obs, self.actor))
+        """Mean, log standard deviation and mask of real actuators, each ``(N, A)``; padded entries are 0.
+
+        Of a policy with memory, at the start of an episode.
+        """
+        prepared = self.prepare(obs, self.actor)
+        if self.has_memory:
+            prepared = self.recall(prepared, Past.now(self.initial_state(len(obs)), None))
+        mean, log_std, mask = self.distribution_of(prepared)
         return mean, log_std.expand_as(mean), mask.expand_as(mean)
 
     def distribution_of(self, prepared: PreparedBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -230,27 +235,35 @@ class GraphActorCriticPolicy(ActorCriticPolicy):
         deterministic: bool = False,
         generator: torch.Generator | None = None,
         with_value: bool = True,
+        deployed: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, State]:
         """One inference call for all environments.
 
         Args:
             obs: ``(N, D)`` float32.
-            state: memory of the policy; this class has none and returns it unchanged.
+            state: memory of the policy, which is brought up to date in place and returned; None or empty to begin.
             episode_start: ``(N,)`` bool, rows whose memory is to be cleared.
             deterministic: take the mean instead of a sample.
             generator: source of the samples; the global one if None.
             with_value: also compute the value.
+            deployed: see :meth:`initial_state`, for a state that begins here.
 
         Returns:
             Actions ``(N, A)`` (unclipped), values ``(N,)`` or None, log-probabilities ``(N,)``, state.
         """
-        mean, log_std, mask = self.distribution(obs)
+        prepared, past = self.prepare(obs, self.actor), None
+        if self.has_memory:
+            past = Past.now(state or self.initial_state(len(obs), deployed=deployed), episode_start)
+            prepared = self.recall(prepared, past)
+        mean, log_std, mask = self.distribution_of(prepared)
         actions = mean
         if not deterministic:
             noise = torch.empty_like(mean).normal_(generator=generator)
             actions = mean + noise * torch.exp(log_std) * mask
+        if past is not None:
+            past.done(actions)
         values = self.predict_values(obs) if with_value else None
-        return actions, values, self.log_prob(actions, mean, log_std, mask), state or {}
+        return actions, values, self.log_prob(actions, mean, log_std, mask), past.state if past else state or {}
 
     def predict_values(self, obs: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # no dict observations
         """Value of each observation, ``(N,)``."""

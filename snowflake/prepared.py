@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -95,6 +96,10 @@ class PreparedBatch:
                 tensors = _rows(part.tensors, position[rows])
                 parts.append(Part(part.body, rows.to(tensors[0].device, non_blocking=True), tensors))
         return PreparedBatch(len(index), tuple(parts))
+
+    def change(self, how: Callable[[Part], tuple[Tensor, ...]]) -> PreparedBatch:
+        """Return the batch with the tensors that ``how`` makes of each part's."""
+        return dataclasses.replace(self, parts=tuple(part._replace(tensors=how(part)) for part in self.parts))
 
     def join(self, columns: list[Tensor]) -> Tensor:
         """Return one result a part, ``(rows of the part, ...)``, as ``(N, ...)`` in the order of the batch."""

@@ -14,6 +14,9 @@ import numpy as np
 
 from agents.errors import UserError, nearest
 
+EVERYWHERE = ("motor_fault", "motor_fault_gain", "motor_fault_steps")
+"""Settings of the environment, which every task has."""
+
 RESETS = ("auto", "qpos0", "keyframe", "keyframe:NAME")
 
 
@@ -22,7 +25,7 @@ class TaskOptions:
     """Reward, ends of episodes and resets; null leaves a setting to the task.
 
     A task refuses what it does not know: the Centipede's takes none of these, those of Gymnasium's v5 bodies take the
-    keywords that the v5 environments take.
+    keywords that the v5 environments take. The motor faults are every task's.
     """
 
     forward_reward_weight: float | None = None
@@ -53,6 +56,12 @@ class TaskOptions:
     """Largest commanded turn rate in rad/s."""
     command_interval: float | None = None
     """Seconds until a new command is drawn."""
+    motor_fault: float = 0.0
+    """Probability that one motor fails in an episode, which is not observed; which one and when is drawn."""
+    motor_fault_gain: float = 0.0
+    """What a motor that failed makes of its action: a factor, 0 for nothing, -1 for the opposite."""
+    motor_fault_steps: tuple[float, ...] = (0.0, 200.0)
+    """First and last control step of an episode at which the motor may fail."""
 
     def __post_init__(self) -> None:
         for name in ("forward_reward_weight", "turn_reward_weight", "healthy_reward"):
@@ -60,6 +69,15 @@ class TaskOptions:
         for name in ("ctrl_cost_weight", "contact_cost_weight", "reset_noise_scale"):
             self._check(name, 0.0, math.inf)
         self._check("frame_skip", 1, 100_000)
+        self._check("motor_fault", 0.0, 1.0)
+        self._check("motor_fault_gain", -1.0, 1.0)
+        steps = self.motor_fault_steps
+        if len(steps) != 2 or not all(0 <= s <= 1e9 and s == int(s) for s in steps) or steps[0] > steps[1]:
+            raise UserError(
+                f"task.motor_fault_steps = {list(steps)} is no range of steps: write the first and last, like [0, 200]"
+            )
+        if not self.motor_fault and (self.motor_fault_gain != 0.0 or tuple(steps) != (0.0, 200.0)):
+            raise UserError("task.motor_fault_gain and task.motor_fault_steps need a task.motor_fault above 0")
         for name in ("command_speed", "command_turn_rate", "command_interval"):
             self._check(name, 1e-9, math.inf)
         span = self.healthy_z_range
@@ -107,14 +125,14 @@ class TaskOptions:
             UserError: another one differs from its default.
         """
         for field in dataclasses.fields(self):
-            if field.name not in known and getattr(self, field.name) != field.default:
+            if field.name not in (*known, *EVERYWHERE) and getattr(self, field.name) != field.default:
                 instead = f"it has {', '.join(known)}" if known else "it is fixed"
                 raise UserError(f"task.{field.name} is no setting of the task {task!r} ({instead}): leave it out")
 
 
 def _fitting(name: str, value: Any, hint: Any) -> Any:
     """Return a value in the type of its field; a list of numbers becomes a tuple, as a config file's does."""
-    kinds = typing.get_args(hint) or (hint,)
+    kinds = (hint,) if typing.get_origin(hint) is tuple else typing.get_args(hint) or (hint,)
     if value is None and type(None) in kinds:
         return None
     flag = isinstance(value, bool | np.bool_)

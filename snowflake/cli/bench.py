@@ -1,4 +1,7 @@
-"""``snowflake bench``: where training spends its time on this machine, and which settings suit it."""
+"""``snowflake bench``: where training spends its time on this machine, and which settings suit it.
+
+``snowflake bench attention`` is in :mod:`snowflake.cli.bench_attention`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ MIN_SECONDS, MAX_SECONDS = 1.0, 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class BenchFlags:
-    """Measure where training spends its time on your robot and this machine, and recommend settings."""
+    """Measure where training spends its time on your robot and this machine, and recommend settings.
+
+    `snowflake bench attention` measures SparQ attention instead.
+    """
 
     agents: Annotated[tuple[str, ...], arg(aliases=("--model",), metavar="NAME [NAME ...]")] = TrainConfig.agents
     """Bodies to train on: names, or paths of MJCF or URDF files."""
@@ -62,6 +68,10 @@ def parse_bench(argv: Sequence[str]) -> tuple[BenchFlags, TrainConfig, list[str]
 
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
+    if argv[:1] == ["attention"]:
+        from snowflake.cli.bench_attention import main as attention
+
+        return attention(argv[1:])
     flags, config, given = parse_bench(argv)
     from snowflake.bench.advice import advise  # here, since it takes torch seconds to load
     from snowflake.bench.text import advice_text

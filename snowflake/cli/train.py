@@ -118,6 +118,14 @@ def new_bodies(run: Run) -> tuple[str, str]:
 def batch_note(config: TrainConfig) -> str | None:
     """One line where minibatches do not divide a rollout; None where they do, or rollouts have no fixed length."""
     size, total = config.ppo.batch_size, config.ppo.n_steps * config.env.n_envs
+    if config.policy.memory != "none":
+        envs = min(max(1, size // config.ppo.n_steps), config.env.n_envs)
+        if envs * config.ppo.n_steps == size:
+            return None
+        return (
+            f"note: --memory {config.policy.memory} takes whole environments as minibatches, {envs} of --n-steps "
+            f"{config.ppo.n_steps}: {envs * config.ppo.n_steps} transitions for --batch-size {size}"
+        )
     if total % size == 0 or config.ppo.collection != "fixed":
         return None
     rollout = f"n_steps x n_envs = {config.ppo.n_steps} x {config.env.n_envs} = {total}"

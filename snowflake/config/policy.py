@@ -11,10 +11,11 @@ from tyro.conf import Fixed, Suppress
 from agents.errors import UserError
 from snowflake.config.attention import AttentionConfig
 from snowflake.config.checks import check_choice, check_range
+from snowflake.config.memory import MemoryOptions
 
 
 @dataclass(frozen=True)
-class PolicyConfig:
+class PolicyConfig(MemoryOptions):
     """Network of the actor and the critic. Sizes are those of NerveNet (Wang et al. 2018)."""
 
     network: str = "nervenet"
@@ -63,6 +64,9 @@ class PolicyConfig:
         check_choice("policy", "aggregation", self.aggregation, ("mean", "sum", "max"))
         check_choice("policy", "gru", self.gru, ("reset_before", "reset_after"))
         self._check_message_layer()
+        self.check_memory(self.network)
+        if "memory" in self.freeze and self.memory == "none":
+            raise UserError("policy.freeze names 'memory', which policy.memory = 'none' leaves empty: leave it out")
         check_choice("policy", "log_std", self.log_std, ("per_class", "per_actuator"))
         check_range("policy", "log_std_init", self.log_std_init, -20.0, 2.0)
         check_choice("policy", "critic_readout", self.critic_readout, ("mean", "sum", "root"))

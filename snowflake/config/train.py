@@ -56,3 +56,19 @@ class TrainConfig:
         self.ppo.check_rollout(self.env.n_envs)
         if self.policy.parametrization == "unit":
             self.ppo.check_unit(self.policy.network)
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        """Refuse what has no form for policies with memory."""
+        memory = self.policy.memory
+        if memory != "none" and (self.precision != "fp32" or self.policy.parametrization != "standard"):
+            raise UserError(
+                f"policy.memory = {memory!r} is computed in fp32 and the standard parametrization so far: leave out "
+                "precision and policy.parametrization"
+            )
+        if memory != "none" and self.ppo.collection != "fixed":
+            raise UserError(f"policy.memory = {memory!r} needs rollouts of one length: set ppo.collection to fixed")
+        if memory != "none" and self.ppo.diagnostics_every:
+            raise UserError(
+                f"ppo.diagnostics_every measures policies without memory: set it to 0 with policy.memory {memory!r}"
+            )

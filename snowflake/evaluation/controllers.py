@@ -101,6 +101,7 @@ class PolicyController:
                 deterministic=self.deterministic,
                 generator=self.generator,
                 with_value=False,
+                deployed=True,
             )
         self.first = False
         return actions[:, : self.num_actions].float().cpu().numpy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from agents.errors import UserError, nearest
 from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
+
+if TYPE_CHECKING:
+    from snowflake.networks.memory import NodeMemory, Past
 
 Prepared = tuple[Tensor, ...]
 """What a network makes of observations before the first parameter that trains; the batch is the second to last axis of
@@ -49,6 +52,7 @@ class Network(nn.Module, ABC):
         super().__init__()
         self.graphs = tuple(graphs)
         self.config = config
+        self.memory: NodeMemory | None = None
 
     def component_parameters(self, name: str) -> dict[str, nn.Parameter]:
         """Return the parameters of a component by qualified name, in the order of `named_parameters`.
@@ -89,7 +93,21 @@ class Network(nn.Module, ABC):
 
 
 class Actor(Network):
-    """Maps observations to a diagonal Gaussian over actions."""
+    """Maps observations to a diagonal Gaussian over actions.
+
+    Attributes:
+        memory: what it keeps of past steps; None for an actor without memory. See `NodeMemory`.
+    """
+
+    def recall(self, prepared: Prepared, past: Past, k: int = 0) -> Prepared:
+        """Add the memory's part to what was prepared, for `distribution_of`; only of an actor that has a memory.
+
+        Args:
+            prepared: from `prepare`, for T steps of E environments, step after step.
+            past: of these environments.
+            k: which of `graphs` they come from.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no memory")
 
     log_std: nn.Parameter
 

@@ -128,7 +128,10 @@ class GraphNetwork(NodeNetwork):
             (A, N, 1), of a body that has such.
         """
         prepared = super().prepare(obs, k)
-        if self.config.propagation_steps == 0 or not (self.is_frozen("encoder") and self.is_frozen("message")):
+        frozen = self.is_frozen("encoder") and self.is_frozen("message")
+        if (
+            self.config.propagation_steps == 0 or not frozen or self.memory is not None
+        ):  # which changes the first states
             return prepared
         return (prepared[0], self.receive(prepared[0], self.body(k)), *prepared[1:])
 
@@ -213,7 +216,7 @@ class NerveNetActor(GraphNetwork, NodeActor):
         UserError: bodies that cannot share weights; `per_actuator` log-std with several bodies.
     """
 
-    components: ClassVar[tuple[str, ...]] = ("encoder", "message", "update", "decoder", "log_std")
+    components: ClassVar[tuple[str, ...]] = ("encoder", "memory", "message", "update", "decoder", "log_std")
 
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, generator: torch.Generator) -> None:
         super().__init__(graphs, config, Initializer(config.init, generator))

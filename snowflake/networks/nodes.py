@@ -17,6 +17,7 @@ from snowflake.networks.body import BodyIndices
 from snowflake.networks.general_body import GeneralBodyIndices
 from snowflake.networks.init import Initializer
 from snowflake.networks.log_std import initial_log_std
+from snowflake.networks.memory import NodeMemory, Past
 from snowflake.networks.normalizer import RunningNorm, SlotNorm
 
 
@@ -155,14 +156,18 @@ class NodeNetwork(Network):
 
         Returns:
             The normalised inputs, root (N, F_root) and joints (V - 1, N, F_joint); or, under a frozen encoder, the
-            first states (V, N, H). Last the activations of the controls, (A, N, 1), of a body that has such.
+            first states (V, N, H), with a memory followed by the inputs. Last the activations of the controls,
+            (A, N, 1), of a body that has such.
         """
         body = self.body(k)
         root, joint = self.normalizer(*body.gather(obs), body)
         activations = body.activations(obs)
         rest = () if activations is None else (activations,)
         joint = joint.transpose(0, 1)
-        return ((self.encode(root, joint, k),) if self.is_frozen("encoder") else (root, joint)) + rest
+        if not self.is_frozen("encoder"):
+            return (root, joint, *rest)
+        inputs = () if self.memory is None else (root, joint)  # which the memory reads
+        return (self.encode(root, joint, k), *inputs, *rest)
 
     def encode(self, root: Tensor, joint: Tensor, k: int) -> Tensor:
         """Return the first states (V, N, H) of body k from normalised inputs (N, F_root), (V - 1, N, F_joint)."""
@@ -193,6 +198,10 @@ class NodeActor(NodeNetwork, Actor):
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, init: Initializer) -> None:
         super().__init__(graphs, config, init)
         self.log_std = nn.Parameter(initial_log_std(self.graphs, config))
+        if config.memory != "none":
+            first = self.graphs[0]
+            features = len(first.root_columns), first.joint_columns.shape[1]
+            self.memory = NodeMemory(self.graphs, config, *features, init)
 
     def decoder_inputs(self) -> int:
         """See `NodeNetwork.decoder_inputs`."""
@@ -202,6 +211,12 @@ class NodeActor(NodeNetwork, Actor):
             if graph.feature_set != "general"
             else 2 * self.state_size + graph.actuator_static.shape[1] + 1
         )
+
+    def recall(self, prepared: Prepared, past: Past, k: int = 0) -> Prepared:
+        """See `Actor.recall`."""
+        assert self.memory is not None
+        root, joint, *rest = prepared[1:] if self.is_frozen("encoder") else prepared
+        return (self.first_states(prepared, k) + self.memory(root, joint, past, k), *rest)
 
     def distribution_of(self, prepared: Prepared, k: int = 0) -> tuple[Tensor, Tensor]:
         """See `Actor.distribution_of`."""

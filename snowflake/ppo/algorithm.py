@@ -20,7 +20,7 @@ from envs.physics import available_cores
 from snowflake.config import TrainConfig
 from snowflake.freezing import rows as component_rows
 from snowflake.graph import MorphologyGraph
-from snowflake.policy import GraphActorCriticPolicy
+from snowflake.policy import GraphActorCriticPolicy, State
 from snowflake.ppo.activations import measure_activations
 from snowflake.ppo.buffer import ReturnScaler, RolloutBuffer
 from snowflake.ppo.critic_warmup import update_critic
@@ -107,6 +107,8 @@ class SnowflakePPO(PPO):
         self.unstable_resets = 0
         self.critic_warmup_left = 0
         """Updates to come that train the critic alone and leave every byte of the actor as it is."""
+        self.memory: State = {}
+        """Memory of the policy after the last step; empty before the first, and for a policy without."""
         self.iteration = 0
         self.milestones: dict[str, float] = {}
         self._rollout_statistics: dict[str, float] = {}
@@ -155,7 +157,8 @@ class SnowflakePPO(PPO):
             self._rollout_statistics = collected or {}
             return collected is not None
         self.policy.set_training_mode(False)
-        rollout_buffer.reset()
+        self.memory = self.memory or self.policy.initial_state(env.num_envs)
+        rollout_buffer.reset(self.memory)
         callback.on_rollout_start()
         seconds = {"physics": 0.0, "inference": 0.0}
         sums: dict[str, float] = {}
@@ -164,7 +167,9 @@ class SnowflakePPO(PPO):
         while rollout_buffer.pos < n_rollout_steps:
             clock = time.perf_counter()
             with torch.no_grad():
-                actions, values, log_probs, _ = self.policy.act(obs, generator=self.action_generator)
+                actions, values, log_probs, self.memory = self.policy.act(
+                    obs, self.memory, starts, generator=self.action_generator
+                )
             actions_host = actions.cpu().numpy()
             seconds["inference"] += time.perf_counter() - clock
             clock = time.perf_counter()

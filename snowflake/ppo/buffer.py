@@ -65,6 +65,8 @@ class RolloutBuffer:
         self.envs_of_body = [
             torch.as_tensor(np.flatnonzero(bodies == k), device=self.device) for k in range(int(bodies.max()) + 1)
         ]
+        self.memory: dict[str, torch.Tensor] = {}
+        """Memory of the policy before the first step; empty for a policy without."""
         self.pos = 0
 
     @property
@@ -72,8 +74,9 @@ class RolloutBuffer:
         """Whether every step is filled."""
         return self.pos == self.buffer_size
 
-    def reset(self) -> None:
-        """Start filling anew."""
+    def reset(self, memory: dict[str, torch.Tensor] | None = None) -> None:
+        """Start filling anew, with a copy of the policy's memory."""
+        self.memory = {name: tensor.clone() for name, tensor in (memory or {}).items()}
         self.pos = 0
 
     def add(

@@ -45,6 +45,8 @@ def save(algorithm: SnowflakePPO, folder: Path) -> None:
             "torch": torch.get_rng_state(),
         }
         save_file(generators, target / "generators.safetensors")
+        if algorithm.memory:
+            save_file(_plain(algorithm.memory), target / "memory.safetensors")
         arrays = {k: v for k, v in algorithm.env.get_state().items() if isinstance(v, np.ndarray)}
         arrays |= {
             "last_obs": np.asarray(algorithm._last_obs),
@@ -70,6 +72,8 @@ def restore(algorithm: SnowflakePPO, folder: Path) -> None:
     _load_optimiser("critic", policy.critic_optimizer, policy.critic, optimisers)
     generators = read_tensors(folder / "generators.safetensors")
     arrays = {k: v.numpy() for k, v in read_tensors(folder / "environments.safetensors").items()}
+    if policy.has_memory:
+        algorithm.memory = _read_memory(policy.initial_state(algorithm.n_envs), folder)
     algorithm.action_generator.set_state(generators["actions"])
     algorithm.minibatch_generator.set_state(generators["minibatches"])
     torch.set_rng_state(generators["torch"])
@@ -95,6 +99,14 @@ def _read_state(file: Path) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         raise UserError(f"checkpoint {file.parent} has format {version}; this version reads {FORMAT_VERSION}")
     return state
+
+
+def _read_memory(empty: dict[str, torch.Tensor], folder: Path) -> dict[str, torch.Tensor]:
+    """The memory of a checkpoint, of the names, shapes and types of an empty one."""
+    stored = read_tensors(folder / "memory.safetensors")
+    if {k: (v.shape, v.dtype) for k, v in stored.items()} != {k: (v.shape, v.dtype) for k, v in empty.items()}:
+        raise UserError(f"checkpoint {folder} does not fit the run's config.yaml: its memory has another form")
+    return {name: stored[name].to(tensor.device) for name, tensor in empty.items()}
 
 
 def _plain(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -14,6 +14,7 @@ from snowflake.freezing import trainable_parameters
 from snowflake.numerics import unit
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.ppo.buffer import Minibatch, RolloutBuffer
+from snowflake.ppo.sequences import Sequences
 from snowflake.ppo.workers import Gradients, Workers, add_up, gradient_tasks
 from snowflake.prepared import PreparedBatch
 
@@ -183,6 +184,7 @@ class PPOUpdate:
         if policy.unit_scaled:
             self.max_grad_norm = unit.max_grad_norm(self.actor_parameters, settings.max_grad_norm)
         self.skipped_steps = 0
+        self.sequences: Sequences | None = None
         self.descend = settings.mlp_update == "official" and policy.config.network == "mlp"
         for group in policy.optimizer.param_groups:
             group["lr"] = group.get("constant_lr", group["lr"])
@@ -201,6 +203,7 @@ class PPOUpdate:
         """
         buffer.standardize_advantages()
         flat = buffer.flat()
+        self.sequences = Sequences(buffer) if self.policy.has_memory else None
         with self.workers.alone(self.policy.splits_batches):
             # Statistics of observations stand still during an update, so this is the same in every epoch.
             actor = self.policy.prepare(flat.obs, self.policy.actor, self.workers)
@@ -231,7 +234,7 @@ class PPOUpdate:
         epoch, stop = 0, False
         while not stop and epoch < self.settings.n_epochs:
             epoch += 1
-            for index in buffer.minibatches(self.settings.batch_size, self.generator):
+            for index in (self.sequences or buffer).minibatches(self.settings.batch_size, self.generator):
                 row, ratio_errors, stop = self._minibatch(index, flat, actor, critic)
                 if row is None:
                     self.skipped_steps += 1
@@ -251,16 +254,20 @@ class PPOUpdate:
     def _minibatch(
         self, index: torch.Tensor, flat: Minibatch, actor: PreparedBatch, critic: PreparedBatch
     ) -> tuple[torch.Tensor | None, list[torch.Tensor], bool]:
-        """One step of actor and critic; statistics as one tensor (None if left out), ratio errors, whether to stop."""
-        settings, policy, size = self.settings, self.policy, len(index)
+        """One step of actor and critic; statistics as one tensor (None if left out), ratio errors, whether to stop.
+
+        The rows of the minibatch are (B,), or (E, T) for a policy with memory.
+        """
+        settings, policy, size = self.settings, self.policy, index.numel()
 
         def actor_part(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            rows, prepared = self._recalled(actor, part)
             loss, statistics = actor_loss(
                 policy,
-                flat.select(part),
+                flat.select(rows),
                 settings.clip_range,
                 settings.ent_coef,
-                prepared=actor.select(part),
+                prepared=prepared,
                 descend=self.descend,
                 size=size,
             )
@@ -271,9 +278,11 @@ class PPOUpdate:
             loss = critic_loss(policy, flat.select(part), critic.select(part), size)
             return loss * self.factors[1], loss.detach()
 
-        tasks = gradient_tasks(actor_part, index, policy.rows_at_once(policy.actor, size), self.actor_parameters)
+        tasks = gradient_tasks(actor_part, index, self._actor_rows(size), self.actor_parameters)
         split = len(tasks)
-        tasks += gradient_tasks(critic_part, index, policy.rows_at_once(policy.critic, size), self.critic_parameters)
+        tasks += gradient_tasks(
+            critic_part, index.flatten(), policy.rows_at_once(policy.critic, size), self.critic_parameters
+        )
         results = self.workers.run(tasks)
         of_actor, of_critic = results[:split], results[split:]
         shares = torch.stack([rest[0] for _, rest in of_actor]).sum(0)
@@ -322,13 +331,29 @@ class PPOUpdate:
         """Log-probability of every action of the batch, ``(N,)``."""
 
         def part(index: torch.Tensor) -> torch.Tensor:
-            return self.policy.action_log_prob_of(actor.select(index), flat.select(index).actions)[0]
+            rows, prepared = self._recalled(actor, index)
+            return self.policy.action_log_prob_of(prepared, flat.select(rows).actions)[0]
 
-        size = self.settings.batch_size
-        rows = min(self.policy.rows_at_once(self.policy.actor, size), size)
+        sequences = self.sequences
+        index = torch.arange(actor.size) if sequences is None else sequences.rows(torch.arange(sequences.n_envs))
         # Quantised layers count what they see: one thread at a time.
         workers = Workers(1) if self.policy.numerics is not None else self.workers
-        return torch.cat(workers.run([partial(part, i) for i in torch.arange(actor.size).split(rows)]))
+        parts = workers.run([partial(part, i) for i in index.split(self._actor_rows(self.settings.batch_size))])
+        if sequences is None:
+            return torch.cat(parts)
+        return torch.cat([p.view(sequences.steps, -1) for p in parts], dim=1).flatten()
+
+    def _recalled(self, actor: PreparedBatch, index: torch.Tensor) -> tuple[torch.Tensor, PreparedBatch]:
+        """The rows of a part of a minibatch, in the order they are computed in, and what the actor makes of them."""
+        if self.sequences is None:
+            return index, actor.select(index)
+        rows = index.t().flatten()
+        return rows, self.policy.recall(actor.select(rows), self.sequences.past(index))
+
+    def _actor_rows(self, size: int) -> int:
+        """How many transitions, or environments with memory, of a minibatch of ``size`` a thread takes at once."""
+        rows = min(self.policy.rows_at_once(self.policy.actor, size), size)
+        return rows if self.sequences is None else max(1, rows // self.sequences.steps)
 
 
 def _finite(*tensors: torch.Tensor | None) -> bool:

@@ -148,7 +148,7 @@ class TransformerActor(TransformerNetwork, NodeActor):
         UserError: as for `TransformerNetwork`; `per_actuator` log-std with several bodies.
     """
 
-    components: ClassVar[tuple[str, ...]] = ("encoder", "attention", "feedforward", "decoder", "log_std")
+    components: ClassVar[tuple[str, ...]] = ("encoder", "memory", "attention", "feedforward", "decoder", "log_std")
 
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, generator: torch.Generator) -> None:
         super().__init__(graphs, config, Initializer(config.init, generator))
