@@ -20,9 +20,9 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 
 # Inside snowflake, a noun imports nouns of a lower number only. A new noun takes its place here.
 ORDER = {
-    "config": 0, "files": 0, "json_files": 0, "rendering": 0, "graph": 1, "numerics": 1, "precision": 2,
-    "body_files": 2, "networks": 2, "freezing": 2, "compilation": 3, "prepared": 3, "policy": 4, "run": 5,
-    "evaluation": 6, "inspection": 6, "ppo": 7, "report": 7, "sweep": 8, "bench": 8, "cli": 9,
+    "config": 0, "files": 0, "json_files": 0, "locks": 0, "rendering": 0, "graph": 1, "manifest": 1, "numerics": 1,
+    "precision": 2, "body_files": 2, "networks": 2, "freezing": 2, "checkpoints": 3, "compilation": 3, "prepared": 3,
+    "policy": 4, "run": 5, "evaluation": 6, "inspection": 6, "ppo": 7, "report": 7, "sweep": 8, "bench": 8, "cli": 9,
 }  # fmt: skip
 # The bodies and the tasks stay light, so that other tools can use them without a learning library.
 LIGHT = {"agents": {"agents", "mujoco", "numpy"}, "envs": {"agents", "envs", "gymnasium", "mujoco", "numpy"}}

@@ -59,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments after the program's name; ``None`` takes ``sys.argv``.
 
     Returns:
-        Exit code: 0, 2 for a mistake of the user (one line on stderr), 130 after Ctrl-C, 141 for a closed pipe.
+        Exit code: 0, 2 for a mistake of the user (one line on stderr), 4 for numbers in training that are not finite
+        (one line too), 130 after Ctrl-C, 141 for a closed pipe.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         message = " ".join(str(error).splitlines())
         print(f"snowflake: error: {message if len(message) <= 1000 else message[:1000] + ' ...'}", file=sys.stderr)
-        return 2
+        return error.exit_code
     except KeyboardInterrupt as stop:
         if not stop.args:  # one with words was told already, with how to go on
             print("snowflake: interrupted", file=sys.stderr)
