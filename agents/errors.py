@@ -4,8 +4,10 @@
 class UserError(ValueError):
     """Bad input, told in one line: what is wrong, where, and what to do.
 
-    The command line prints the message without a traceback and exits with code 2.
+    The command line prints the message without a traceback and exits with code `exit_code`.
     """
+
+    exit_code = 2
 
 
 def nearest(name: str, choices: list[str] | tuple[str, ...], n: int = 3) -> str:

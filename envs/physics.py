@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import mujoco
 import numpy as np
@@ -112,7 +112,10 @@ class BatchedPhysics:
         np.copyto(self._ctrl, ctrl)
         queue = iter(range(self.num_envs))  # taken one by one: a robot on its back costs more than one in the air
         helpers = [self._pool.submit(self._work, queue) for _ in range(self._helpers)] if self._pool else []
-        self._work(queue)
+        try:
+            self._work(queue)
+        finally:
+            wait(helpers)  # whatever happens, nobody touches the simulations afterwards
         for helper in helpers:
             helper.result()
 

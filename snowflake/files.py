@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agents.errors import UserError
 
@@ -22,25 +22,31 @@ RECIPE_FILE = "numerics.safetensors"
 """Of a checkpoint: what its numeric recipe has learned. Absent where that is nothing."""
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write ``content`` under a temporary name beside ``path``, sync it, then rename."""
+def write_atomic(path: Path, content: str | bytes, beside: Path | None = None) -> None:
+    """Write ``content`` under a temporary name in ``path``'s folder, or in ``beside``, sync it, then rename."""
     data = content.encode() if isinstance(content, str) else content
-    with replacing(path) as temporary:
+    with replacing(path, beside) as temporary:
         temporary.write_bytes(data)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path of the same suffix; on success it takes the place of the file ``path``."""
-    handle, name = tempfile.mkstemp(prefix=f".tmp-{path.stem}-", suffix=path.suffix, dir=path.parent)
+def replacing(path: Path, beside: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary path of the same suffix; on success it takes the place of the file ``path``.
+
+    Args:
+        path: The file.
+        beside: Folder of the temporary file, on the same file system; that of ``path`` if not given.
+    """
+    folder = beside or path.parent
+    handle, name = tempfile.mkstemp(prefix=f".tmp-{path.stem}-", suffix=path.suffix, dir=folder)
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide results from other users
         os.replace(temporary, path)
-        _sync(path.parent)
+        sync(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -96,13 +102,14 @@ def new_folder(path: Path) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(prefix=f".tmp-{path.name}-", dir=path.parent))
     try:
         yield temporary
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                os.chmod(file, 0o644)
-                _sync(file)
+        for place in temporary.rglob("*"):
+            if place.is_file():
+                os.chmod(place, 0o644)
+            sync(place)
         os.chmod(temporary, 0o755)
+        sync(temporary)
         os.rename(temporary, path)
-        _sync(path.parent)
+        sync(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -124,6 +131,29 @@ def _require_file(path: Path) -> None:
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
+def remove_folder(path: Path) -> None:
+    """Delete a folder; if that is cut short, what is left no longer has its name."""
+    gone = Path(tempfile.mkdtemp(prefix=f".tmp-{path.name}-", dir=path.parent))
+    os.rename(path, gone)  # onto an empty folder
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def sweep_up(folder: Path) -> None:
+    """Delete what processes that were killed left half-written in ``folder``."""
+    for left in folder.glob(".tmp-*"):
+        shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a text file, synced; a last line that a kill cut short stays apart from it."""
+    with path.open("a+b") as file:
+        if file.seek(0, os.SEEK_END) and not _ends_in_newline(file):
+            file.write(b"\n")
+        file.write(line.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a safetensors file onto the CPU; no code is run.
 
@@ -138,6 +168,11 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} is missing or damaged: {' '.join(str(error).split())[:200]}") from error
+
+
+def _ends_in_newline(file: BinaryIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 def dump_json(value: Any, indent: int | None = 1) -> str:
@@ -158,7 +193,8 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Bring a file or folder onto the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -105,6 +105,21 @@ class Entry:
             raise self.error(f"{self.where!r} must be {limits}, it is {self.value}")
         return self.value
 
+    def number(self) -> float:
+        """Return a finite number, whole ones as int."""
+        if not isinstance(self.value, int | float) or isinstance(self.value, bool):
+            raise self.wrong("a number")
+        if not math.isfinite(self.value):
+            raise self.error(f"{self.where!r} must be finite")
+        return self.value
+
+    def parts(self, length: int) -> tuple[Entry, ...]:
+        """Return the entries of a list of that length."""
+        found = tuple(self)
+        if len(found) != length:
+            raise self.error(f"{self.where!r} must have {length} entries, it has {len(found)}")
+        return found
+
     def numbers(self) -> np.ndarray:
         """Return a list of finite numbers, float64 ``(N,)``."""
         values = self.value

@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -22,12 +23,14 @@ import envs
 import snowflake
 from agents.errors import UserError, nearest
 from snowflake.body_files import ADVICE, check_names, read_body, write_body
+from snowflake.checkpoints import Checkpoints
 from snowflake.config import TrainConfig
 from snowflake.config.loader import load as load_config
 from snowflake.config.loader import to_yaml
-from snowflake.files import RECIPE_FILE, dump_json, new_folder, read_tensors, write_atomic
+from snowflake.files import RECIPE_FILE, dump_json, new_folder, read_tensors
 from snowflake.graph import MorphologyGraph, build_graph
 from snowflake.json_files import read_entry
+from snowflake.locks import Busy, held
 
 if TYPE_CHECKING:
     from snowflake.policy import GraphActorCriticPolicy
@@ -71,7 +74,7 @@ def graph_of(env: envs.LocomotionVectorEnv, *, equality_edges: bool = False) -> 
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Checkpoints):
     """A run folder.
 
     Args:
@@ -80,7 +83,6 @@ class Run:
         morphologies: the bodies, rebuilt from their stored source.
     """
 
-    path: Path
     config: TrainConfig
     morphologies: tuple[agents.Morphology, ...]
 
@@ -93,6 +95,7 @@ class Run:
         config: TrainConfig,
         body_envs: Sequence[envs.LocomotionVectorEnv],
         command: Sequence[str] | None = None,
+        fill: Callable[[Path], None] | None = None,
     ) -> Run:
         """Make a new run folder; an existing one is never overwritten.
 
@@ -104,6 +107,7 @@ class Run:
             config: the resolved config.
             body_envs: an environment of each body.
             command: what the user typed, word by word; ``sys.argv`` if not given.
+            fill: adds to the folder before it gets its name, so that it appears with all of it or not at all.
 
         Raises:
             UserError: the folder exists and is not empty, cannot be made, or two bodies have one name.
@@ -126,6 +130,8 @@ class Run:
                 (folder / "versions.json").write_text(dump_json(versions()))
                 for env in body_envs:
                     write_body(folder / "bodies", env, graph_of(env, equality_edges=config.policy.equality_edges))
+                if fill is not None:
+                    fill(folder)
         except OSError as error:
             raise UserError(
                 f"cannot make run folder {path}: {error.strerror or error}; choose another --run"
@@ -166,6 +172,21 @@ class Run:
         path = _locate(path)
         config = load_config(path / "config.yaml")
         return cls(path, config, tuple(read_body(path / "bodies" / f"{name}.json") for name in config.agents))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the one process that trains in the folder.
+
+        Raises:
+            UserError: another one does, or nothing can be written there.
+        """
+        try:
+            with held(self.path / ".lock"):
+                yield
+        except Busy:
+            raise UserError(f"run {self.path} is being trained by another process: wait for it, or stop it") from None
+        except PermissionError as error:
+            raise UserError(f"run {self.path} cannot be written to: {error.strerror}; copy it, or mend it") from error
 
     @property
     def name(self) -> str:
@@ -245,67 +266,7 @@ class Run:
         names = dict.fromkeys(name.text() for found in lists for name in found)
         return tuple(name for name in names if name not in own)
 
-    # --- checkpoints --------------------------------------------------------------------------------------------
-
-    def checkpoint_path(self, step: int) -> Path:
-        """Folder of the checkpoint at ``step`` environment steps."""
-        return self.path / "checkpoints" / f"step_{step:012d}"
-
-    def checkpoints(self) -> tuple[int, ...]:
-        """Environment steps at which a checkpoint lies in the folder, ascending."""
-        return tuple(
-            sorted(int(p.name[5:]) for p in (self.path / "checkpoints").glob("step_*") if p.name[5:].isdecimal())
-        )
-
-    def index(self) -> dict[str, int]:
-        """Which checkpoints are ``last`` and ``best``, by step.
-
-        Raises:
-            UserError: the index is damaged.
-        """
-        file = self.path / "checkpoints" / "index.json"
-        return (
-            {name: step.count() for name, step in read_entry(file, ADVICE).entries().items()} if file.exists() else {}
-        )
-
-    def set_index(self, steps: dict[str, int]) -> None:
-        """Let names (``last``, ``best``) point at the checkpoints of these steps, all at once."""
-        write_atomic(self.path / "checkpoints" / "index.json", dump_json(self.index() | steps))
-
-    def prune(self, keep: Sequence[int]) -> None:
-        """Delete the checkpoints that are neither in ``keep`` nor ``last`` or ``best``."""
-        wanted = {*keep, *self.index().values()}
-        for step in self.checkpoints():
-            if step not in wanted:
-                shutil.rmtree(self.checkpoint_path(step))
-
-    def drop_checkpoints_after(self, step: int) -> None:
-        """Delete checkpoints beyond ``step``: a run that was killed while it saved may leave one that nothing names."""
-        for other in self.checkpoints():
-            if other > step:
-                shutil.rmtree(self.checkpoint_path(other))
-
-    def find_checkpoint(self, which: str | int | None = None) -> Path:
-        """Folder of a checkpoint: ``best``, ``last``, a number of steps; None takes ``best``, else ``last``.
-
-        Raises:
-            UserError: it is not there.
-        """
-        steps, index = self.checkpoints(), self.index()
-        if which is None:
-            which = "best" if "best" in index else "last"
-        step = index.get(str(which), int(which) if str(which).isdecimal() else None)
-        if step is not None and step in steps:
-            return self.checkpoint_path(step)
-        names = [name for name, other in index.items() if other in steps]
-        empty = "none: their folders were deleted" if index else "none: the run was stopped before its first"
-        gone = (
-            f": its folder {self.checkpoint_path(step).name} was deleted"
-            if step is not None and step in index.values()
-            else ""
-        )
-        have = ", ".join([*names, *map(str, steps)]) or empty
-        raise UserError(f"run {self.path} has no checkpoint {str(which)!r}{gone}; it has: {have}")
+    # --- acting -------------------------------------------------------------------------------------------------
 
     def at_precision(self, recipe: str | None) -> Run:
         """This run, its policies computed by another recipe than the one it was trained with; None changes nothing.

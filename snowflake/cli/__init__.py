@@ -60,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments after the program's name; ``None`` takes ``sys.argv``.
 
     Returns:
-        Exit code: 0, 2 for a mistake of the user (one line on stderr), 130 after Ctrl-C, 141 for a closed pipe.
+        Exit code: 0, 2 for a mistake of the user (one line on stderr), 4 for numbers in training that are not finite
+        (one line too), 130 after Ctrl-C, 141 for a closed pipe.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        return _refuse(str(error))
+        return _refuse(str(error), error.exit_code)
     except KeyboardInterrupt as stop:
         if not stop.args:  # one with words was told already, with how to go on
             print("snowflake: interrupted", file=sys.stderr)
@@ -129,11 +130,11 @@ def _dispatch(arguments: list[str]) -> int:
     return command(rest) or 0
 
 
-def _refuse(text: str) -> int:
+def _refuse(text: str, code: int = 2) -> int:
     """Say in one line what the user can mend; returns the exit code."""
     message = " ".join(text.splitlines())
     print(f"snowflake: error: {message if len(message) <= 1000 else message[:1000] + ' ...'}", file=sys.stderr)
-    return 2
+    return code
 
 
 def _silence_stdout() -> None:

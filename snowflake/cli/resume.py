@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 from agents.errors import UserError
 from snowflake.cli.parsing import parse
 from snowflake.cli.train import closing_words
+from snowflake.config.checks import check_device
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class ResumeFlags:
     def __post_init__(self) -> None:
         if self.total_timesteps is not None and self.total_timesteps < 1:
             raise UserError(f"--total-timesteps {self.total_timesteps}: must be at least 1")
+        if self.device is not None:
+            check_device(self.device)
 
 
 def main(argv: list[str]) -> int:
@@ -44,20 +47,15 @@ def main(argv: list[str]) -> int:
     if str(flags.run).startswith(PRETRAINED):
         raise UserError(f"{flags.run} cannot be resumed, it holds an actor only: train a run of your own")
     run = Run.open(flags.run).at_precision(flags.precision)
-    done = int(run.find_checkpoint("last").name[5:])  # a wrong folder is told here, before torch is imported
+    done = int(run.last_intact()[0].name[5:])  # a wrong folder is told here, before torch is imported
     end = run.config.total_timesteps
     if flags.total_timesteps is None and done >= end:
         print(f"{flags.run} is complete: {done:,} of {end:,} steps; --total-timesteps N goes on")
         return 0
     from snowflake.ppo.train import resume
 
-    run = resume(
-        flags.run,
-        flags.total_timesteps,
-        device=flags.device,
-        precision=flags.precision,
-        torch_threads=flags.torch_threads,
-        num_threads=flags.num_threads,
-    )
-    print(closing_words(run))
+    where = {"device": flags.device, "precision": flags.precision}
+    threads = {"torch_threads": flags.torch_threads, "num_threads": flags.num_threads}
+    command = ["snowflake", "resume", *argv]
+    print(closing_words(resume(flags.run, flags.total_timesteps, command=command, **where, **threads)))
     return 0

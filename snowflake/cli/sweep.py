@@ -63,7 +63,9 @@ def main(argv: list[str]) -> int:
     if not flags.list:
         folder.prepare(cells, path.read_text(encoding="utf-8"))
         codes = run(folder, cells, flags)
-        problems = [f"{name}: {folder.last_words(name)}" for name, code in codes.items() if code in (1, 2) or code < 0]
+        problems = [
+            f"{name}: {folder.last_words(name)}" for name, code in codes.items() if code in (1, 2, 4) or code < 0
+        ]
         print("\n".join(["", *table(folder, cells), "", *(f"failed: {line}" for line in problems)]))
         print(f"figures and tables:  snowflake report {folder.path}")
         if problems:

@@ -48,6 +48,16 @@ def check_choice(section: str, key: str, value: Any, choices: Iterable[str]) -> 
         raise UserError(f"{key_path(section, key)} = {value!r} is not a choice: {nearest(str(value), options)}")
 
 
+def check_device(device: str) -> None:
+    """Require the name of a device, without asking torch whether there is one.
+
+    Raises:
+        UserError: It is none.
+    """
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", device):
+        raise UserError(f"device = {device!r} is not a device: use auto, cpu, cuda or cuda:N")
+
+
 def key_path(section: str, key: str) -> str:
     """Return ``"section.key"``, or ``"key"`` for a top-level key (empty ``section``)."""
     return f"{section}.{key}" if section else key

@@ -68,7 +68,7 @@ class MemoryOptions:
         check_range("policy", "sparq_min_bytes", self.sparq_min_bytes, 0, 10**15)
         if self.memory != "none" and network == "mlp":
             raise UserError(
-                f"policy.memory = {self.memory!r} is for graph networks: choose --method nervenet or snowflake"
+                f"policy.memory = {self.memory!r} is for networks over nodes: choose another method than mlp"
             )
         if self.memory == "window":
             self._check_window()

@@ -122,7 +122,7 @@ class PolicyConfig(MemoryOptions):
             self.attention.check_width(self.hidden_size)
             if self.parametrization == "unit":
                 raise UserError(
-                    "policy.parametrization = 'unit' has no form of the transformer: choose standard, or another network"
+                    "policy.parametrization = 'unit' has no form of the transformer: choose standard or another network"
                 )
         elif self.network in ("nervenet", "mlp") and self.attention != AttentionConfig():
             raise UserError(

@@ -62,6 +62,9 @@ class PPOConfig:
     activations_every: int = 10
     """Updates between measurements of a limb transformer's activations (tags act/... and attn/...); 0 = off."""
 
+    on_non_finite: str = "stop"
+    """At a loss, gradient, parameter, observation or reward that is not finite: stop the run, or skip the update."""
+
     def check_rollout(self, n_envs: int) -> None:
         """Require that a rollout of ``n_envs`` environments fills a minibatch.
 
@@ -121,5 +124,6 @@ class PPOConfig:
         if self.scale_returns and self.collection == "whole_episodes":
             raise UserError("ppo.scale_returns works with ppo.collection fixed only: switch one of them off")
         check_choice("ppo", "mlp_update", self.mlp_update, ("correct", "official"))
+        check_choice("ppo", "on_non_finite", self.on_non_finite, ("stop", "skip"))
         check_range("ppo", "diagnostics_every", self.diagnostics_every, 0, 10**9)
         check_range("ppo", "activations_every", self.activations_every, 0, 10**9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agents.errors import UserError
-from snowflake.config.checks import check_choice, check_range
+from snowflake.config.checks import check_choice, check_device, check_range
 from snowflake.config.env import EnvConfig
 from snowflake.config.evaluation import EvaluationConfig
 from snowflake.config.numerics import NumericsConfig, check_precision
@@ -49,6 +49,7 @@ class TrainConfig:
             raise UserError(f"agents names {twice[0]!r} twice: name each body once")
         check_range("", "seed", self.seed, 0, 2**31 - 1)
         check_range("", "total_timesteps", self.total_timesteps, 1, 10**12)
+        check_device(self.device)
         check_range("", "torch_threads", self.torch_threads, 0, 1024)
         check_precision(self.precision, self.policy.parametrization)
         check_choice("", "compile", self.compile, ("auto", "on", "off"))

@@ -129,9 +129,8 @@ class GraphNetwork(NodeNetwork):
         """
         prepared = super().prepare(obs, k)
         frozen = self.is_frozen("encoder") and self.is_frozen("message")
-        if (
-            self.config.propagation_steps == 0 or not frozen or self.memory is not None
-        ):  # which changes the first states
+        changed = self.memory is not None  # which adds to the first states
+        if self.config.propagation_steps == 0 or changed or not frozen:
             return prepared
         return (prepared[0], self.receive(prepared[0], self.body(k)), *prepared[1:])
 

@@ -22,6 +22,14 @@ from snowflake.freezing import rows as component_rows
 from snowflake.graph import MorphologyGraph
 from snowflake.policy import GraphActorCriticPolicy, State
 from snowflake.ppo.activations import measure_activations
+from snowflake.ppo.bad_numbers import (
+    BadNumbers,
+    Snapshot,
+    fault_of_networks,
+    fault_of_rollout,
+    fault_of_statistics,
+    fault_of_update,
+)
 from snowflake.ppo.buffer import ReturnScaler, RolloutBuffer
 from snowflake.ppo.critic_warmup import update_critic
 from snowflake.ppo.diagnostics import UpdateDiagnostics
@@ -58,6 +66,7 @@ class SnowflakePPO(PPO):
         activations_every: updates between measurements of :mod:`snowflake.ppo.activations`; 0 = off.
         update_threads: threads that share an update on the CPU; 0 = as many as torch's. No result depends on it.
         statistics_every: updates between readings of the statistics of quantised layers; 0 = never.
+        on_non_finite: ``"stop"`` raises at numbers that are not finite, ``"skip"`` leaves the update out and counts it.
         **kwargs: SB3's, see :class:`stable_baselines3.PPO`.
     """
 
@@ -83,12 +92,14 @@ class SnowflakePPO(PPO):
         activations_every: int = 0,
         update_threads: int = 0,
         statistics_every: int = 10,
+        on_non_finite: str = "stop",
         **kwargs: Any,
     ) -> None:
         self.timelimit_bootstrap = timelimit_bootstrap
         self.weight_decay, self.weight_decay_components = weight_decay, tuple(weight_decay_components)
         self.mlp_update, self.diagnostics_every = mlp_update, diagnostics_every
         self.activations_every = activations_every
+        self.on_non_finite, self.skipped_updates = on_non_finite, 0
         self.collection, self.step_accounting = collection, step_accounting
         kwargs.setdefault("rollout_buffer_class", RolloutBuffer if collection == "fixed" else EpisodeBuffer)
         kwargs.setdefault("rollout_buffer_kwargs", {"body_of_env": env.body_of_env})
@@ -144,6 +155,11 @@ class SnowflakePPO(PPO):
         )
         algorithm.policy.set_precision(config.precision, backend=config.numerics.backend)
         return algorithm
+
+    def begin(self) -> None:
+        """Reset the environments, as the first ``learn`` would, so that a checkpoint can be written before it."""
+        self._last_obs = self.env.reset()
+        self._last_episode_starts = np.ones(self.env.num_envs, bool)
 
     # --- rollout ------------------------------------------------------------------------------------------------
 
@@ -224,9 +240,17 @@ class SnowflakePPO(PPO):
 
     def train(self) -> None:
         """One update on the buffer, then the statistics of observations move, then the iteration is logged."""
-        if self.critic_warmup_left:
-            self._train_critic()
-            return
+        fault = fault_of_rollout(self.rollout_buffer, self.env)
+        if fault is None:
+            before = Snapshot(self.policy) if self.on_non_finite == "skip" else None
+            fault = self._train_critic() if self.critic_warmup_left else self._train_both()
+            if fault is not None and before is not None:
+                before.restore()
+        if fault is not None:
+            self._leave_out(fault)
+
+    def _train_both(self) -> str | None:
+        """One update of actor and critic; says what is not finite after it, and logs nothing in that case."""
         clock = time.perf_counter()
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
@@ -248,8 +272,13 @@ class SnowflakePPO(PPO):
         if self.activations_every and self.iteration % self.activations_every == 0:
             obs = self.rollout_buffer.flat().obs
             self._rollout_statistics |= measure_activations(self.policy, obs, self.batch_size, self.iteration)
-        statistics = PPOUpdate(self.policy, settings, self.minibatch_generator, self.workers).run(self.rollout_buffer)
-        self._require_finite(statistics)
+        update = PPOUpdate(self.policy, settings, self.minibatch_generator, self.workers)
+        try:
+            statistics = update.run(self.rollout_buffer)
+        except BadNumbers as error:
+            return str(error)
+        if fault := fault_of_update(update, statistics):
+            return fault
         if diagnostics is not None:
             measured = diagnostics.measure(self.rollout_buffer.flat(), settings.clip_range)
             self._rollout_statistics |= {f"diagnostics/{name}": value for name, value in measured.items()}
@@ -259,8 +288,9 @@ class SnowflakePPO(PPO):
         seconds = time.perf_counter() - clock
         self._rollout_statistics["time/fps_update"] = self.n_steps * self.n_envs / max(seconds, 1e-9)
         self._log(statistics, settings)
+        return None
 
-    def _train_critic(self) -> None:
+    def _train_critic(self) -> str | None:
         """One update of the warm-up: a fresh critic learns what the actor is worth before the actor moves."""
         clock = time.perf_counter()
         self.policy.set_training_mode(True)
@@ -268,7 +298,8 @@ class SnowflakePPO(PPO):
         statistics = update_critic(
             self.policy, self.rollout_buffer, self.batch_size, self.n_epochs, self.minibatch_generator, self.workers
         )
-        self._require_finite(statistics)
+        if fault := fault_of_statistics(statistics) or fault_of_networks(self.policy):
+            return fault
         self._step_numerics(0)
         self.policy.update_normalizers(self.rollout_buffer.obs.flatten(0, 1), actor=False)
         self.critic_warmup_left -= 1
@@ -277,6 +308,7 @@ class SnowflakePPO(PPO):
         for name, value in statistics.items():
             self.logger.record(f"train/{name}", value)
         self._log_counts()
+        return None
 
     def _update_learning_rate(self, optimizers: Any) -> None:
         """Set the scheduled rate; a group of unit-scaled parameters gets its share of it."""
@@ -292,13 +324,19 @@ class SnowflakePPO(PPO):
             due = bool(self.statistics_every) and self.iteration % self.statistics_every == 0
             self._rollout_statistics |= scalars(numerics.step(), numerics.skipped_steps, layers=due)
 
-    def _require_finite(self, statistics: dict[str, float]) -> None:
-        bad = [name for name, value in statistics.items() if not np.isfinite(value) and name != "explained_variance"]
-        if bad:
-            raise UserError(
-                f"training diverged at step {self.num_timesteps}: {bad[0]} is not finite; lower learning_rate "
-                "(the last checkpoint was kept, and is from before this update)"
-            )
+    def _leave_out(self, fault: str) -> None:
+        """End the run at numbers that are not finite, or count the update that was undone.
+
+        Raises:
+            BadNumbers: ``on_non_finite`` is ``"stop"``.
+        """
+        bodies = "" if "of body" in fault else f" (trained on {', '.join(self.env.body_names)})"
+        told = f"training diverged at step {self.num_timesteps}: {fault} is not finite{bodies}"
+        if self.on_non_finite == "stop":
+            raise BadNumbers(told)
+        self.skipped_updates += 1
+        print(f"{told}; update left out, {self.skipped_updates} so far", file=sys.stderr, flush=True)
+        self._log_counts()
 
     def dump_logs(self, iteration: int = 0) -> None:
         """SB3 calls this before the update; we write after it, so that an iteration's metrics share one step."""
@@ -334,6 +372,7 @@ class SnowflakePPO(PPO):
         record("snowflake/trainable_parameters", sum(n for _, n, trainable in counts if trainable))
         record("snowflake/frozen_parameters", sum(n for _, n, trainable in counts if not trainable))
         record("snowflake/unstable_resets", self.unstable_resets)
+        record("snowflake/skipped_updates", self.skipped_updates)
         for name, episodes in self.body_episodes.items():
             if episodes:
                 record(f"rollout/{name}/ep_rew_mean", float(np.mean([r for r, _ in episodes])))

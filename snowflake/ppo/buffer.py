@@ -152,7 +152,8 @@ class ReturnScaler:
 
     def __call__(self, rewards: np.ndarray, dones: np.ndarray) -> np.ndarray:
         """Add a step's ``rewards`` ``(N,)`` to the statistics and return them scaled."""
-        self.discounted = self.discounted * self.gamma + rewards
+        # What is not finite is told before the update; here it would stay for ever.
+        self.discounted = self.discounted * self.gamma + np.where(np.isfinite(rewards), rewards, 0.0)
         n = self.count + len(rewards)
         delta = self.discounted.mean() - self.mean
         self.m2 += ((self.discounted - self.discounted.mean()) ** 2).sum() + delta**2 * self.count * len(rewards) / n

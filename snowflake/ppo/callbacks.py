@@ -15,9 +15,10 @@ from stable_baselines3.common.callbacks import BaseCallback
 from snowflake.config import loader
 from snowflake.evaluation.controllers import policy_controller
 from snowflake.evaluation.rollout import evaluate
-from snowflake.files import dump_json
+from snowflake.files import append_line, dump_json
 from snowflake.freezing import FrozenBytes, table
 from snowflake.policy import GraphActorCriticPolicy
+from snowflake.ppo.events import sync_events
 from snowflake.run import Run
 
 if TYPE_CHECKING:
@@ -70,7 +71,11 @@ class RunCallback(BaseCallback):
         super().__init__()
         self.run, self.evaluate_first = run, evaluate_first
         self.stop_requested = False
-        """Set it to save and stop once the current update is done."""
+        """Whether to save and stop once the current update is done."""
+
+    def request_stop(self) -> None:
+        """Save and stop once the current update is done."""
+        self.stop_requested = True
 
     def _on_training_start(self) -> None:
         self.frozen = FrozenBytes(self.model.policy.actor)
@@ -80,9 +85,8 @@ class RunCallback(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         config = self.run.config.evaluation
-        # At step 0 too, so that a run that is stopped or diverges early can still be continued and looked at.
-        save = self.model.num_timesteps == 0 or self._due("checkpoint", config.checkpoint_freq)
-        first = self.evaluate_first and self.model.num_timesteps == 0
+        save = self._due("checkpoint", config.checkpoint_freq)
+        first = self.evaluate_first and self.model.num_timesteps == 0 and "evaluation" not in self.model.milestones
         if config.eval_freq and (first or self._due("evaluation", config.eval_freq)):
             save = self._evaluate() or save
             if self.model.policy.numerics is not None:
@@ -114,8 +118,7 @@ class RunCallback(BaseCallback):
             record(f"eval/{name}/distance", result["distance"])
         model.logger.dump(step=model.num_timesteps)
         line = {"step": model.num_timesteps, "mean_reward": mean, "deterministic": True, "bodies": results}
-        with (self.run.path / "evaluations.jsonl").open("a") as file:
-            file.write(dump_json(line, indent=None))
+        append_line(self.run.path / "evaluations.jsonl", dump_json(line, indent=None))
         model.milestones["evaluation"] = model.num_timesteps
         if mean > model.milestones.get("best_return", float("-inf")):
             model.milestones |= {"best_return": mean, "best_step": model.num_timesteps}
@@ -127,14 +130,15 @@ class RunCallback(BaseCallback):
         model, run = self.model, self.run
         step = model.num_timesteps
         self.frozen.assert_unchanged()
-        frequency = run.config.evaluation.checkpoint_freq
-        if self._due("checkpoint", frequency):
-            model.milestones["checkpoint"] = step
-            model.milestones[f"kept/{step}"] = step
+        config, milestones = run.config.evaluation, model.milestones
+        if self._due("checkpoint", config.checkpoint_freq):
+            milestones["checkpoint"] = step
+        sync_events(run.path / "tensorboard")  # a checkpoint on the disk without its curve would leave a gap
         if step not in run.checkpoints():
             model.save(run.checkpoint_path(step))
-        run.set_index({"last": step} | ({"best": step} if model.milestones.get("best_step") == step else {}))
-        run.prune([int(v) for k, v in model.milestones.items() if k.startswith("kept/")])
+        best = milestones.get("best_step")
+        run.set_index({"last": step} | ({"best": int(best)} if best in run.checkpoints() else {}))
+        run.prune(config.keep_checkpoints)
 
 
 class ProgressCallback(BaseCallback):
@@ -191,6 +195,6 @@ class ProgressCallback(BaseCallback):
             self.progress = None
 
 
-def hyperparameters(run: Run) -> str:
-    """The config as a Markdown table for TensorBoard's text tab."""
-    return "\n".join(["|key|value|", "|-|-|", *(f"|{k}|{v}|" for k, v in loader.flat(run.config).items())])
+def hyperparameters(run: Run) -> dict[str, Any]:
+    """The config as one flat table, ``section.key`` to value."""
+    return loader.flat(run.config)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import shlex
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
-from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
-from torch.utils.tensorboard import SummaryWriter
 
 import envs
 from agents import Morphology
@@ -25,13 +20,18 @@ from envs.physics import available_cores
 from snowflake.compilation import resolve
 from snowflake.config import TrainConfig
 from snowflake.config.loader import to_yaml
-from snowflake.files import dump_json, write_atomic
+from snowflake.files import dump_json, sweep_up, write_atomic
+from snowflake.json_files import parse_entry
 from snowflake.ppo.algorithm import SnowflakePPO
+from snowflake.ppo.bad_numbers import BadNumbers
 from snowflake.ppo.callbacks import ProgressCallback, RunCallback, TrainingStopped, hyperparameters
 from snowflake.ppo.checkpoint import restore
-from snowflake.ppo.logger import make_logger
+from snowflake.ppo.events import cut_events
+from snowflake.ppo.logger import HPARAMS_TAG, log_hyperparameters, make_logger
+from snowflake.ppo.signals import stop_on_signal
+from snowflake.ppo.starts import record_start
 from snowflake.ppo.vec_env import LocomotionVecEnv
-from snowflake.run import Run, graph_of
+from snowflake.run import FINETUNE_FILE, Run, graph_of
 
 
 def train(
@@ -85,17 +85,24 @@ def start(
         UserError: the folder exists, or training diverged.
     """
     config = dataclasses.replace(config, compile="on" if algorithm.policy.calls.compiled else "off")
-    run = Run.create(run_path, config, algorithm.env.vector_env.body_envs, command)
-    for name, note in (notes or {}).items():
-        write_atomic(run.path / name, dump_json(note))
-    if algorithm.policy.numerics is not None:
-        write_atomic(run.path / "numerics.txt", algorithm.policy.numerics.report())
+    algorithm.begin()
+
+    def fill(folder: Path) -> None:
+        for name, note in (notes or {}).items():
+            (folder / name).write_text(dump_json(note))
+        if algorithm.policy.numerics is not None:
+            (folder / "numerics.txt").write_text(algorithm.policy.numerics.report())
+        algorithm.save(folder / "checkpoints" / f"step_{0:012d}")  # a run can be continued from its first moment on
+        (folder / "checkpoints" / "index.json").write_text(dump_json({"last": 0}))
+        record_start(folder, 0, config, command)
+
+    run = Run.create(run_path, config, algorithm.env.vector_env.body_envs, command, fill)
     if progress and len(algorithm.env.body_names) > 1:
         print(_split_words(algorithm), file=sys.stderr)
-    logger = make_logger(run.path)
-    _writer(logger).add_text("hyperparameters", hyperparameters(run), 0)
-    algorithm.set_logger(logger)
-    _learn(algorithm, run, config.total_timesteps, callbacks, progress, evaluate_first)
+    with run.locked():
+        algorithm.set_logger(make_logger(run.path))
+        log_hyperparameters(algorithm.logger, hyperparameters(run))
+        _learn(algorithm, run, config.total_timesteps, callbacks, progress, evaluate_first)
     return run
 
 
@@ -115,6 +122,7 @@ def resume(
     precision: str | None = None,
     torch_threads: int | None = None,
     num_threads: int | None = None,
+    command: Sequence[str] | None = None,
     callbacks: Sequence[BaseCallback] = (),
     progress: bool = True,
 ) -> Run:
@@ -127,34 +135,59 @@ def resume(
         precision: recipe to go on with; as before if not given. Under another the run is no longer bit-exact.
         torch_threads: threads of the update; as before if not given. On the CPU the run stays bit-exact all the same.
         num_threads: physics threads; as before if not given.
+        command: what the user typed, for the log of starts; ``sys.argv`` if not given.
         callbacks: SB3 callbacks besides ours.
         progress: show progress on standard error.
 
     Raises:
-        UserError: no run or no checkpoint there, or the new end lies behind it.
+        UserError: no run or no whole checkpoint there, another process trains it, or the new end lies behind it.
     """
     run = Run.open(run_path)
-    folder = run.find_checkpoint("last")
-    done = int(folder.name[5:])
-    config = run.config
-    if total_timesteps is not None and total_timesteps <= done:
-        raise UserError(
-            f"--total-timesteps {total_timesteps} lies behind the last checkpoint of {run_path} ({done} steps)"
-        )
     changes = {"total_timesteps": total_timesteps, "device": device, "torch_threads": torch_threads}
     changes |= {"precision": precision}
-    config = dataclasses.replace(config, **{key: value for key, value in changes.items() if value is not None})
+    config = dataclasses.replace(run.config, **{key: value for key, value in changes.items() if value is not None})
     if num_threads is not None:
         config = dataclasses.replace(config, env=dataclasses.replace(config.env, num_threads=num_threads))
-    run = dataclasses.replace(run, config=config)
-    algorithm = build(config, run.morphologies)
-    restore(algorithm, folder)
-    _drop_evaluations_after(run, done)
-    write_atomic(run.path / "config.yaml", to_yaml(config))
-    run.drop_checkpoints_after(done)
-    algorithm.set_logger(make_logger(run.path, resume_step=done))
-    _learn(algorithm, run, config.total_timesteps - done, callbacks, progress)
+    with run.locked():
+        folder, damaged = run.last_intact()
+        done = int(folder.name[5:])
+        if total_timesteps is not None and total_timesteps <= done:
+            raise UserError(
+                f"--total-timesteps {total_timesteps} lies behind the last checkpoint of {run_path} ({done} steps)"
+            )
+        for step, wrong in damaged.items():
+            print(f"checkpoint at step {step:,} is damaged: {wrong}; going on from step {done:,}", file=sys.stderr)
+        run = dataclasses.replace(run, config=config)
+        algorithm = build(config, run.morphologies)
+        restore(algorithm, folder)
+        tags = _tidy(run, done, damaged, algorithm.milestones)
+        write_atomic(run.path / "config.yaml", to_yaml(config))
+        if different := record_start(run.path, done, config, command):
+            print(f"no longer bit-exact from step {done:,} on: {', '.join(different)}", file=sys.stderr)
+        algorithm.set_logger(make_logger(run.path, resume_step=done))
+        if HPARAMS_TAG not in tags:
+            log_hyperparameters(algorithm.logger, hyperparameters(run))
+        first = (run.path / FINETUNE_FILE).exists()
+        _learn(algorithm, run, config.total_timesteps - done, callbacks, progress, first)
     return run
+
+
+def _tidy(run: Run, step: int, damaged: Iterable[int], milestones: Mapping[str, float]) -> set[str]:
+    """Bring a run folder to where it stood when the checkpoint at ``step`` was written.
+
+    Returns:
+        The tags in its event files.
+    """
+    evaluated = milestones.get("evaluation", -1) == step
+    _drop_evaluations_after(run, step, evaluated=evaluated)
+    tags = cut_events(run.path / "tensorboard", step, evaluated=evaluated)
+    best = {"best": int(milestones["best_step"])} if milestones.get("best_step") in run.checkpoints() else {}
+    run.set_index({"last": step} | best)
+    run.set_aside(damaged)
+    run.drop_checkpoints_after(step)
+    sweep_up(run.path)
+    sweep_up(run.path / "checkpoints")
+    return tags
 
 
 def build(config: TrainConfig, morphologies: Sequence[Morphology] | None = None) -> SnowflakePPO:
@@ -189,14 +222,14 @@ def build(config: TrainConfig, morphologies: Sequence[Morphology] | None = None)
 
 
 def _check_device(device: str) -> None:
-    if device == "auto":
+    """Require that a device, whose name the config has checked, is there."""
+    kind, _, number = device.partition(":")
+    if kind != "cuda":
         return
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise UserError(f"device = {device!r} is not a device: use cpu, cuda or cuda:N") from None
-    if kind == "cuda" and not torch.cuda.is_available():
+    if not torch.cuda.is_available():
         raise UserError(f"device = {device!r}: this machine or this torch build has no CUDA; use --device cpu")
+    if int(number or 0) >= torch.cuda.device_count():
+        raise UserError(f"device = {device!r}: this machine has {torch.cuda.device_count()}, counted from cuda:0")
 
 
 def _learn(
@@ -209,61 +242,55 @@ def _learn(
 ) -> None:
     bar, keeper = ProgressCallback(run.config.total_timesteps), RunCallback(run, evaluate_first)
     chain = [keeper, *([bar] if progress else []), *callbacks]
-    resumed = algorithm._last_obs is not None
+    path = shlex.quote(str(run.path))
     if progress and algorithm.policy.numerics is not None:
         print(algorithm.policy.numerics.describe(), file=sys.stderr)
     try:
         if timesteps > 0:
-            with _stop_on_signal(keeper):
-                algorithm.learn(timesteps, callback=CallbackList(chain), reset_num_timesteps=not resumed)
+            with stop_on_signal(keeper.request_stop):
+                algorithm.learn(timesteps, callback=CallbackList(chain), reset_num_timesteps=False)
+        algorithm.logger.close()
     except TrainingStopped:
         bar.stop()
-        step = algorithm.num_timesteps
-        path = shlex.quote(str(run.path))
-        print(f"stopped at step {step:,}; continue with: snowflake resume {path}", file=sys.stderr)
+        print(f"stopped at step {algorithm.num_timesteps:,}; continue with: snowflake resume {path}", file=sys.stderr)
         raise KeyboardInterrupt("stopped, saved") from None
+    except BadNumbers as error:
+        raise BadNumbers(
+            f"{error}; the checkpoint at step {run.index()['last']:,} is good: lower learning_rate in "
+            f"{run.path / 'config.yaml'} (or set on_non_finite: skip), then: snowflake resume {path}"
+        ) from None
+    except OSError as error:
+        last = run.index()["last"]
+        raise UserError(
+            f"cannot write to {run.path} at step {algorithm.num_timesteps:,}: {error.strerror or error}; everything up "
+            f"to step {last:,} is kept: make room, then: snowflake resume {path}"
+        ) from error
     finally:
         bar.stop()
-        algorithm.logger.close()
+        with contextlib.suppress(OSError):  # what it cannot write was told above
+            algorithm.logger.close()
         algorithm.env.close()
 
 
-@contextlib.contextmanager
-def _stop_on_signal(keeper: RunCallback) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM end the run after the current update, saved; a second one ends it at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python takes signals in the main thread only
-        return
+def _drop_evaluations_after(run: Run, step: int, *, evaluated: bool) -> None:
+    """Forget evaluations that an interrupted run wrote after its last checkpoint.
 
-    def stop(number: int, frame: object) -> None:
-        if keeper.stop_requested:
-            raise KeyboardInterrupt
-        keeper.stop_requested = True
-        print("stopping after this update (once more: at once, losing it)", file=sys.stderr, flush=True)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _drop_evaluations_after(run: Run, step: int) -> None:
-    """Forget evaluations that an interrupted run wrote after its last checkpoint."""
+    Raises:
+        UserError: a line is damaged.
+    """
     file = run.path / "evaluations.jsonl"
     if not file.exists():
         return
+    last = step if evaluated else step - 1
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    except ValueError:
+        raise UserError(f"{file} is damaged: it is no text; delete it") from None
     kept = []
-    for number, line in enumerate(file.read_text().splitlines(keepends=True), 1):
-        try:
-            if line.endswith("\n") and json.loads(line)["step"] <= step:  # a kill may have cut the last line
+    for number, line in enumerate(lines, 1):
+        if line.endswith("\n"):  # a kill may have cut the last line
+            entry = parse_entry(line, file.with_name(f"{file.name}:{number}"), "delete that line")
+            if entry["step"].count() <= last:
                 kept.append(line)
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{file}:{number} is damaged: delete that line") from None
-    write_atomic(file, "".join(kept))
-
-
-def _writer(logger: Logger) -> SummaryWriter:
-    (output,) = (f for f in logger.output_formats if isinstance(f, TensorBoardOutputFormat))
-    return output.writer
+    if kept != lines:
+        write_atomic(file, "".join(kept))

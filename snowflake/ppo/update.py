@@ -13,6 +13,7 @@ from agents.errors import UserError
 from snowflake.freezing import trainable_parameters
 from snowflake.numerics import unit
 from snowflake.policy import GraphActorCriticPolicy
+from snowflake.ppo.bad_numbers import BadNumbers
 from snowflake.ppo.buffer import Minibatch, RolloutBuffer
 from snowflake.ppo.sequences import Sequences
 from snowflake.ppo.workers import Gradients, Workers, add_up, gradient_tasks
@@ -186,6 +187,9 @@ class PPOUpdate:
         self.skipped_steps = 0
         self.sequences: Sequences | None = None
         self.descend = settings.mlp_update == "official" and policy.config.network == "mlp"
+        self.row_names: tuple[str, ...] = ()
+        self.rows: torch.Tensor | None = None
+        """Statistics of every minibatch of the last run, on the device; columns are `row_names`."""
         for group in policy.optimizer.param_groups:
             group["lr"] = group.get("constant_lr", group["lr"])
 
@@ -199,7 +203,7 @@ class PPOUpdate:
         ``explained_variance`` and ``skipped_steps``.
 
         Raises:
-            UserError: every minibatch was left out.
+            BadNumbers: every minibatch was left out; the message names what was not finite.
         """
         buffer.standardize_advantages()
         flat = buffer.flat()
@@ -221,7 +225,8 @@ class PPOUpdate:
         explained = 1.0 - (flat.returns - values).var() / flat.returns.var().clamp_min(1e-12)
         kl = (log_ratio.exp() - 1.0 - log_ratio).mean()  # KL(old || new) by the estimator of low variance
         tail = torch.stack([first_ratio_error, rollout_error, kl, explained])
-        result = torch.cat([torch.stack(rows).mean(0), tail]).tolist()
+        self.row_names, self.rows = names[: -len(_TAIL)], torch.stack(rows)
+        result = torch.cat([self.rows.mean(0), tail]).tolist()
         counts = {"n_epochs": epochs, "n_minibatches": len(rows), "skipped_steps": self.skipped_steps}
         return dict(zip(names, result, strict=True)) | {name: float(count) for name, count in counts.items()}
 
@@ -245,10 +250,7 @@ class PPOUpdate:
                 if stop:
                     break
         if not rows:
-            raise UserError(
-                "training diverged: no minibatch of the update has a finite loss and gradient; lower "
-                "learning_rate (the last checkpoint was kept, and is from before this update)"
-            )
+            raise BadNumbers("loss or gradient of every minibatch")
         return rows, first_ratio_error, epoch
 
     def _minibatch(

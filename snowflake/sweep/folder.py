@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +12,11 @@ from typing import Any
 
 from agents.errors import UserError
 from snowflake.files import dump_json, read_text, write_atomic
+from snowflake.locks import held
 from snowflake.sweep.cells import Cell
 
 LOCK_SECONDS = 10.0
 """How long to wait for a cell that is being run elsewhere: a killed sweep's last process needs a moment to die."""
-
-
-class Busy(Exception):
-    """The cell is being run by another process."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +79,7 @@ class SweepFolder:
         Raises:
             Busy: Another process holds it.
         """
-        end = time.monotonic() + seconds
-        with self.cell_file(name).open() as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > end:
-                        raise Busy(name) from None
-                    time.sleep(0.1)
+        with held(self.cell_file(name), seconds):
             self._sweep_up(name)
             yield
 

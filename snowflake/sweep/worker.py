@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING
 
 from agents.errors import UserError
 from snowflake.files import dump_json, write_atomic
+from snowflake.locks import Busy
 from snowflake.run import Run
 from snowflake.sweep.cells import Cell
-from snowflake.sweep.folder import Busy, SweepFolder
+from snowflake.sweep.folder import SweepFolder
 
 if TYPE_CHECKING:
     from snowflake.evaluation.results import Result
 
-DONE, FAILED, USER_ERROR, BUSY, STOPPED = 0, 1, 2, 3, 130
+DONE, FAILED, USER_ERROR, BUSY, BAD_NUMBERS, STOPPED = 0, 1, 2, 3, 4, 130
 """Exit codes."""
 
 
@@ -135,7 +136,7 @@ def main(argv: list[str] | None = None) -> int:
         return STOPPED
     except UserError as error:
         print(f"snowflake: error: {' '.join(str(error).splitlines())}", file=sys.stderr)
-        return USER_ERROR
+        return error.exit_code
     return DONE
 
 

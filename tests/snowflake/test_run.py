@@ -14,6 +14,7 @@ import snowflake
 from agents.errors import UserError
 from envs import LocomotionVectorEnv
 from snowflake.freezing import trainable_parameters
+from snowflake.manifest import write_manifest
 from snowflake.ppo.train import train
 from snowflake.run import Run, graph_of, pretrained_names
 from tests.snowflake.ppo.helpers import tiny_config
@@ -33,7 +34,7 @@ def test_folder_explains_itself(run) -> None:
         (run.path / "versions.json").read_text()
     ).keys()
     assert Run.open(run.path).config == run.config
-    assert run.checkpoints() == (64, 128)
+    assert run.checkpoints() == (0, 64, 128)
     assert not list(run.path.rglob(".tmp-*"))
 
 
@@ -68,7 +69,7 @@ def test_policy_predicts_the_same_in_a_fresh_interpreter(run, tmp_path) -> None:
 
 
 def test_missing_checkpoints_and_runs_are_named(run, tmp_path) -> None:
-    with pytest.raises(UserError, match=r"no checkpoint '99'; it has: last, 64, 128"):
+    with pytest.raises(UserError, match=r"no checkpoint '99'; it has: last, 0, 64, 128"):
         run.find_checkpoint("99")
     with pytest.raises(UserError, match="does not exist"):
         Run.open(tmp_path / "nothing")
@@ -89,6 +90,9 @@ def test_damaged_checkpoint_and_changed_body_are_refused(run, tmp_path) -> None:
     damaged = copy_of(run, tmp_path / "damaged")
     file = damaged.find_checkpoint("last") / "actor.safetensors"
     file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(UserError, match=r"is damaged: actor.safetensors has 100 bytes .*; whole ones: 0, 64"):
+        damaged.load_policy("last")
+    (file.parent / "manifest.json").unlink()  # as a checkpoint of the first format
     with pytest.raises(UserError, match="missing or damaged"):
         damaged.load_policy("last")
     copy_of(run, tmp_path / "changed")
@@ -106,6 +110,7 @@ def test_actor_of_another_kind_is_refused(run, tmp_path) -> None:
     mixed = copy_of(run, tmp_path / "mixed")
     source, target = (r.find_checkpoint("last") / "actor.safetensors" for r in (other, mixed))
     target.write_bytes(source.read_bytes())
+    write_manifest(target.parent)
     with pytest.raises(UserError, match=r"does not fit body 'centipede-4'"):
         mixed.load_policy("last")
 

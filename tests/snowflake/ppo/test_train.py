@@ -146,7 +146,6 @@ def test_resume_from_the_start_is_bit_equal(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("checkpoints/step_000000000128/state.json", '{"format_version": 1}', "holds step None, not 128"),
         ("checkpoints/index.json", "[]", "is damaged"),
         ("checkpoints/index.json", '{"last": "x"}', "is damaged"),
         ("evaluations.jsonl", "rubbish\n", r"evaluations.jsonl:1 is damaged"),

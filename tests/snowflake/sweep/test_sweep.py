@@ -16,10 +16,11 @@ from agents.errors import UserError
 from snowflake.cli import main
 from snowflake.config.study import read_study
 from snowflake.files import dump_json
+from snowflake.locks import Busy
 from snowflake.run import Run
 from snowflake.sweep import launch
 from snowflake.sweep.cells import cells_of
-from snowflake.sweep.folder import Busy, SweepFolder
+from snowflake.sweep.folder import SweepFolder
 from snowflake.sweep.worker import run_cell
 from tests.snowflake.sweep import studies
 
