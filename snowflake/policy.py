@@ -38,11 +38,8 @@ def spaces_for(graphs: Sequence[MorphologyGraph]) -> tuple[spaces.Box, spaces.Bo
     The widest body's, and with several bodies one more observation column on the right, the body's index.
     """
     obs_dim = max(g.obs_dim for g in graphs) + (len(graphs) > 1)
-    act_dim = max(g.act_dim for g in graphs)
-    return (
-        spaces.Box(-np.inf, np.inf, (obs_dim,), np.float32),
-        spaces.Box(-1.0, 1.0, (act_dim,), np.float32),
-    )
+    observation_space = spaces.Box(-np.inf, np.inf, (obs_dim,), np.float32)
+    return observation_space, spaces.Box(-1.0, 1.0, (max(g.act_dim for g in graphs),), np.float32)
 
 
 class GraphActorCriticPolicy(Remembering, ActorCriticPolicy):

@@ -18,7 +18,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 from agents.errors import UserError
 from envs.physics import available_cores
 from snowflake.config import TrainConfig
-from snowflake.freezing import rows as component_rows
 from snowflake.graph import MorphologyGraph
 from snowflake.policy import GraphActorCriticPolicy, State
 from snowflake.ppo.activations import measure_activations
@@ -34,12 +33,11 @@ from snowflake.ppo.buffer import ReturnScaler, RolloutBuffer
 from snowflake.ppo.critic_warmup import update_critic
 from snowflake.ppo.diagnostics import UpdateDiagnostics
 from snowflake.ppo.episodes import EpisodeBuffer, collect_episodes
+from snowflake.ppo.records import count_records, update_records
 from snowflake.ppo.update import PPOUpdate, UpdateSettings, decayed_parameters, set_component_rates
 from snowflake.ppo.vec_env import LocomotionVecEnv
 from snowflake.ppo.workers import Workers
 from snowflake.precision import scalars
-
-_RATIOS = ("first_ratio_error", "rollout_ratio_error")
 
 
 class SnowflakePPO(PPO):
@@ -123,7 +121,7 @@ class SnowflakePPO(PPO):
         self.iteration = 0
         self.milestones: dict[str, float] = {}
         self._rollout_statistics: dict[str, float] = {}
-        self._compile_time_told = False
+        self.compile_time_told = False
 
     @classmethod
     def from_config(
@@ -287,7 +285,8 @@ class SnowflakePPO(PPO):
         self._n_updates += int(statistics["n_epochs"])
         seconds = time.perf_counter() - clock
         self._rollout_statistics["time/fps_update"] = self.n_steps * self.n_envs / max(seconds, 1e-9)
-        self._log(statistics, settings)
+        self._rollout_statistics |= update_records(self, statistics, settings)
+        self._log_iteration()
         return None
 
     def _train_critic(self) -> str | None:
@@ -305,9 +304,8 @@ class SnowflakePPO(PPO):
         self.critic_warmup_left -= 1
         self._n_updates += self.n_epochs
         self._rollout_statistics["time/fps_update"] = self.n_steps * self.n_envs / (time.perf_counter() - clock)
-        for name, value in statistics.items():
-            self.logger.record(f"train/{name}", value)
-        self._log_counts()
+        self._rollout_statistics |= {f"train/{name}": value for name, value in statistics.items()}
+        self._log_iteration()
         return None
 
     def _update_learning_rate(self, optimizers: Any) -> None:
@@ -336,52 +334,15 @@ class SnowflakePPO(PPO):
             raise BadNumbers(told)
         self.skipped_updates += 1
         print(f"{told}; update left out, {self.skipped_updates} so far", file=sys.stderr, flush=True)
-        self._log_counts()
+        self._log_iteration()
 
     def dump_logs(self, iteration: int = 0) -> None:
         """SB3 calls this before the update; we write after it, so that an iteration's metrics share one step."""
 
-    def _log(self, statistics: dict[str, float], settings: UpdateSettings) -> None:
-        record = self.logger.record
-        for name in ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction"):
-            record(f"train/{name}", statistics[name])
-        if self.weight_decay:
-            record("train/weight_decay_loss", statistics["weight_decay_loss"])
-        loss = statistics["policy_gradient_loss"] + self.ent_coef * statistics["entropy_loss"]
-        record("train/loss", loss + statistics["weight_decay_loss"])
-        record("train/explained_variance", statistics["explained_variance"])
-        record("train/clip_range", settings.clip_range)
-        with torch.no_grad():
-            obs = self.rollout_buffer.obs[-1]
-            _, log_std, mask = self.policy.distribution(obs)
-            record("train/std", float((log_std.exp() * mask).sum() / mask.sum()))
-        for name in ("kl_batch", *_RATIOS, *(n for n in statistics if n.startswith("grad_norm"))):
-            record(f"snowflake/{name}", statistics[name])
-        self._log_counts()
-
-    def _log_counts(self) -> None:
-        """Record what every kind of update has, and write the iteration."""
-        record = self.logger.record
-        record("train/n_updates", self._n_updates)
-        if self.policy.calls.compiled and not self._compile_time_told:
-            self._compile_time_told = True
-            seconds = self.policy.calls.compile_seconds()
-            record("time/compile_seconds", seconds)
-            print(f"compiling took {seconds:.0f} s", file=sys.stderr)
-        counts = component_rows(self.policy.actor)
-        record("snowflake/trainable_parameters", sum(n for _, n, trainable in counts if trainable))
-        record("snowflake/frozen_parameters", sum(n for _, n, trainable in counts if not trainable))
-        record("snowflake/unstable_resets", self.unstable_resets)
-        record("snowflake/skipped_updates", self.skipped_updates)
-        for name, episodes in self.body_episodes.items():
-            if episodes:
-                record(f"rollout/{name}/ep_rew_mean", float(np.mean([r for r, _ in episodes])))
-                record(f"rollout/{name}/ep_len_mean", float(np.mean([length for _, length in episodes])))
-        if len(self.body_episodes) > 1:
-            for name, columns in zip(self.body_episodes, self.rollout_buffer.envs_of_body, strict=True):
-                record(f"rollout/{name}/step_share", len(columns) / self.n_envs)
-        for name, value in self._rollout_statistics.items():
-            record(name, value)
+    def _log_iteration(self) -> None:
+        """Write the metrics of an iteration under one step."""
+        for name, value in (self._rollout_statistics | count_records(self)).items():
+            self.logger.record(name, value)
         self.iteration += 1
         super().dump_logs(self.iteration)
 
