@@ -34,6 +34,18 @@ from snowflake.precision import scalars
 _RATIOS = ("first_ratio_error", "rollout_ratio_error")
 
 
+class Diverged(UserError):
+    """Training came to numbers that are not finite.
+
+    Attributes:
+        update: in which update, counted from 1.
+    """
+
+    def __init__(self, message: str, update: int) -> None:
+        super().__init__(message)
+        self.update = update
+
+
 class SnowflakePPO(PPO):
     """Proximal policy optimisation (Schulman et al. 2017) with SB3's constructor, ``learn``, callbacks and tags.
 
@@ -288,9 +300,10 @@ class SnowflakePPO(PPO):
     def _require_finite(self, statistics: dict[str, float]) -> None:
         bad = [name for name, value in statistics.items() if not np.isfinite(value) and name != "explained_variance"]
         if bad:
-            raise UserError(
+            raise Diverged(
                 f"training diverged at step {self.num_timesteps}: {bad[0]} is not finite; lower learning_rate "
-                "(the last checkpoint was kept, and is from before this update)"
+                "(the last checkpoint was kept, and is from before this update)",
+                self.iteration + 1,
             )
 
     def dump_logs(self, iteration: int = 0) -> None:
