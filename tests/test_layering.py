@@ -22,7 +22,7 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 ORDER = {
     "config": 0, "files": 0, "json_files": 0, "rendering": 0, "graph": 1, "numerics": 1, "precision": 2,
     "body_files": 2, "networks": 2, "freezing": 2, "compilation": 3, "prepared": 3, "policy": 4, "run": 5,
-    "evaluation": 6, "inspection": 6, "ppo": 7, "report": 7, "sweep": 8, "bench": 8, "cli": 9,
+    "evaluation": 6, "inspection": 6, "ppo": 7, "report": 7, "sweep": 8, "bench": 8, "probe": 9, "cli": 10,
 }  # fmt: skip
 # The bodies and the tasks stay light, so that other tools can use them without a learning library.
 LIGHT = {"agents": {"agents", "mujoco", "numpy"}, "envs": {"agents", "envs", "gymnasium", "mujoco", "numpy"}}
