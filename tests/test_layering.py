@@ -23,7 +23,7 @@ ORDER = {
     "config": 0, "files": 0, "locks": 0, "rendering": 0, "json_files": 1, "graph": 1, "manifest": 2, "numerics": 1,
     "precision": 2, "body_files": 2, "networks": 2, "freezing": 2, "checkpoints": 3, "compilation": 3, "prepared": 3,
     "remembering": 4, "policy": 5, "run": 6, "evaluation": 7, "inspection": 7, "ppo": 8, "report": 8,
-    "numerics_report": 8, "sweep": 9, "bench": 9, "cli": 10,
+    "numerics_report": 8, "sweep": 9, "bench": 9, "probe": 10, "cli": 11,
 }  # fmt: skip
 # The bodies and the tasks stay light, so that other tools can use them without a learning library.
 LIGHT = {"agents": {"agents", "mujoco", "numpy"}, "envs": {"agents", "envs", "gymnasium", "mujoco", "numpy"}}

@@ -48,6 +48,7 @@ COMMANDS: dict[str, Command] = {
     "video": Command("snowflake.cli.video:main", "film a trained policy, without a display"),
     "play": Command("snowflake.cli.play:main", "watch a trained policy in MuJoCo's viewer"),
     "bench": Command("snowflake.cli.bench:main", "measure training on this machine and recommend settings"),
+    "probe": Command("snowflake.cli.probe:main", "find the largest stable learning rate of attention variants"),
     "agents": Command("snowflake.cli.agents:main", "list the ready-made bodies"),
 }
 """Every command by name, in the order of the help text."""

@@ -331,7 +331,7 @@ class SnowflakePPO(PPO):
         bodies = "" if "of body" in fault else f" (trained on {', '.join(self.env.body_names)})"
         told = f"training diverged at step {self.num_timesteps}: {fault} is not finite{bodies}"
         if self.on_non_finite == "stop":
-            raise BadNumbers(told)
+            raise BadNumbers(told, self.iteration + 1)
         self.skipped_updates += 1
         print(f"{told}; update left out, {self.skipped_updates} so far", file=sys.stderr, flush=True)
         self._log_iteration()

@@ -21,9 +21,18 @@ _ALLOWED = ("explained_variance",)
 
 
 class BadNumbers(UserError):
-    """A loss, gradient, parameter, observation or reward is not finite: one line says which, where and when."""
+    """A loss, gradient, parameter, observation or reward is not finite: one line says which, where and when.
+
+    Args:
+        message: the line.
+        update: in which update of the run, counted from 1; 0 where only its minibatch is known yet.
+    """
 
     exit_code = 4
+
+    def __init__(self, message: str, update: int = 0) -> None:
+        super().__init__(message)
+        self.update = update
 
 
 class Snapshot:

@@ -8,15 +8,22 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from agents.errors import UserError
 from snowflake.files import dump_json, read_text, write_atomic
 from snowflake.locks import held
-from snowflake.sweep.cells import Cell
 
 LOCK_SECONDS = 10.0
 """How long to wait for a cell that is being run elsewhere: a killed sweep's last process needs a moment to die."""
+
+
+class AnyCell(Protocol):
+    """What the folder knows of a cell: its name, unique in the folder, and all that it needs to be run, as text."""
+
+    @property
+    def name(self) -> str: ...
+    def to_yaml(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class SweepFolder:
         """Wall time of each process that worked on the cell."""
         return self.path / "timings" / f"{name}.json"
 
-    def prepare(self, cells: Sequence[Cell], study_yaml: str) -> None:
+    def prepare(self, cells: Sequence[AnyCell], study_yaml: str) -> None:
         """Make the folder, or continue one; files of cells that are there already must say the same.
 
         Raises:
@@ -131,7 +138,7 @@ class SweepFolder:
                 shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
 
 
-def _first_difference(file: Path, cell: Cell) -> str:
+def _first_difference(file: Path, cell: AnyCell) -> str:
     before, now = read_text(file).splitlines(), cell.to_yaml().splitlines()
     for old, new in zip(before, now, strict=False):
         if old != new:

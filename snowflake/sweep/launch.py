@@ -22,10 +22,12 @@ GRACE_SECONDS = 120.0
 """How long a stopped cell may take to finish its update and save."""
 
 
-def worker_command(folder: SweepFolder, name: str, seconds_left: float | None) -> list[str]:
-    """Return the command line of the cell's process."""
+def worker_command(
+    folder: SweepFolder, name: str, seconds_left: float | None, module: str = "snowflake.sweep.worker"
+) -> list[str]:
+    """Return the command line of the cell's process; ``module`` is what it runs."""
     limit = [] if seconds_left is None else ["--time-limit", f"{max(seconds_left, 0.0):.1f}"]
-    return [sys.executable, "-m", "snowflake.sweep.worker", str(folder.path.resolve()), name, *limit]
+    return [sys.executable, "-m", module, str(folder.path.resolve()), name, *limit]
 
 
 def start(command: list[str], log: Path, directory: Path | None = None) -> subprocess.Popen:
@@ -48,7 +50,12 @@ def start(command: list[str], log: Path, directory: Path | None = None) -> subpr
 
 
 def run_local(
-    folder: SweepFolder, names: Sequence[str], jobs: int, time_limit: float | None, told: Told
+    folder: SweepFolder,
+    names: Sequence[str],
+    jobs: int,
+    time_limit: float | None,
+    told: Told,
+    module: str = "snowflake.sweep.worker",
 ) -> dict[str, int]:
     """Run cells, at most ``jobs`` at a time, until all are tried or the time is over.
 
@@ -58,18 +65,19 @@ def run_local(
         jobs: Processes at a time.
         time_limit: Seconds after which running cells save and stop and no other starts; None for no limit.
         told: Called at start and end of each cell.
+        module: What a cell's process runs.
 
     Returns:
         Exit code of every cell that was started.
     """
     end = None if time_limit is None else time.monotonic() + time_limit
     waiting, running, codes = list(names), {}, {}
-    with _first_signal() as stopped:
+    with first_signal() as stopped:
         while running or (waiting and not stopped() and not _over(end)):
             while waiting and len(running) < jobs and not stopped() and not _over(end):
                 name = waiting.pop(0)
                 told(name, "started")
-                running[name] = start(worker_command(folder, name, _left(end)), folder.log(name))
+                running[name] = start(worker_command(folder, name, _left(end), module), folder.log(name))
             for name, process in list(running.items()):
                 if process.poll() is not None:
                     codes[name] = _code(running.pop(name))
@@ -112,15 +120,21 @@ def _stop_all(running: dict[str, subprocess.Popen], told: Told) -> dict[str, int
 
 
 @contextmanager
-def _first_signal() -> Iterator[Callable[[], bool]]:
-    """Yield whether Ctrl-C or SIGTERM has come; a second one raises `KeyboardInterrupt`, which kills the cells."""
+def first_signal(
+    words: str = "stopping: running cells finish their update and save (once more: kill them)",
+) -> Iterator[Callable[[], bool]]:
+    """Yield whether Ctrl-C or SIGTERM has come; a second one raises `KeyboardInterrupt`, which kills the cells.
+
+    Args:
+        words: Told at the first.
+    """
     seen = []
 
     def note(number: int, frame: object) -> None:
         if seen:
             raise KeyboardInterrupt
         seen.append(number)
-        print("stopping: running cells finish their update and save (once more: kill them)", file=sys.stderr)
+        print(words, file=sys.stderr)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

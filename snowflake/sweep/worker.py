@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,8 +119,8 @@ def _stop_after(seconds: float) -> None:
     timer.start()
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one cell; returns one of the exit codes above."""
+def main(argv: list[str] | None = None, run: Callable[[SweepFolder, str], None] = run_cell) -> int:
+    """Run one cell with ``run``; returns one of the exit codes above."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("cell")
@@ -129,7 +130,7 @@ def main(argv: list[str] | None = None) -> int:
     if flags.time_limit is not None:
         _stop_after(flags.time_limit)
     try:
-        run_cell(SweepFolder(flags.folder), flags.cell)
+        run(SweepFolder(flags.folder), flags.cell)
     except Busy:
         return BUSY
     except KeyboardInterrupt:
