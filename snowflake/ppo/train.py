@@ -257,7 +257,8 @@ def _learn(
     except BadNumbers as error:
         raise BadNumbers(
             f"{error}; the checkpoint at step {run.index()['last']:,} is good: lower learning_rate in "
-            f"{run.path / 'config.yaml'} (or set on_non_finite: skip), then: snowflake resume {path}"
+            f"{run.path / 'config.yaml'} (or set on_non_finite: skip), then: snowflake resume {path}",
+            error.update,
         ) from None
     except OSError as error:
         last = run.index()["last"]
