@@ -58,14 +58,17 @@ def soak_updates(folder: Path, warm_up: int, updates: int) -> bool:
     from snowflake.ppo.train import train
 
     class Watch(BaseCallback):
-        """Takes the resident set after each update."""
+        """Takes the resident set after the warm-up and at the end."""
 
         def __init__(self) -> None:
             super().__init__()
             self.sizes: list[int] = []
+            self.updates = -1
 
         def _on_rollout_start(self) -> None:
-            self.sizes.append(resident())
+            self.updates += 1
+            if self.updates in (warm_up, warm_up + updates):
+                self.sizes.append(resident())
 
         def _on_step(self) -> bool:
             return True
@@ -81,7 +84,7 @@ def soak_updates(folder: Path, warm_up: int, updates: int) -> bool:
         evaluation=EvaluationConfig(eval_freq=64 * 50, checkpoint_freq=64 * 50, eval_episodes=2),
     )
     train(config, folder / "run", callbacks=[watch], progress=False)
-    return grew(f"{updates} updates after {warm_up}", watch.sizes[warm_up], watch.sizes[warm_up + updates])
+    return grew(f"{updates} updates after {warm_up}", *watch.sizes)
 
 
 def soak_resets(resets: int) -> bool:
