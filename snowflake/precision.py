@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-=======
-from types import TracebackType
-from typing import Any
->>>>>>> dd5e63c (Types: what pyright finds is mended; MuJoCo, which has no stubs, has one)
 
 import torch
 from torch import Tensor, nn
@@ -143,7 +138,6 @@ def load_state(numerics: PolicyNumerics | None, state: Mapping[str, Tensor]) -> 
     return None
 
 
-<<<<<<< HEAD
 def scalars(readings: Mapping[str, Reading], skipped_steps: int, *, layers: bool) -> dict[str, float]:
     """Return readings by TensorBoard tag, `numerics/NETWORK/...`.
 
@@ -167,21 +161,3 @@ def scalars(readings: Mapping[str, Reading], skipped_steps: int, *, layers: bool
 def mean_std(log_std: Tensor) -> float:
     """Return the mean standard deviation of the actions, from its logarithm."""
     return float(torch.exp(log_std.detach()).mean())
-=======
-    def __enter__(self) -> None:
-        if self.precision != "fp32":
-            self._before.append(_matmul().fp32_precision)
-            _matmul().fp32_precision = self.precision
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.precision != "fp32":
-            _matmul().fp32_precision = self._before.pop()
-
-
-def _matmul() -> Any:
-    """PyTorch's settings of oneDNN's matrix products, which it adds to the module as it is imported."""
-    module: Any = torch.backends.mkldnn
-    return module.matmul
->>>>>>> dd5e63c (Types: what pyright finds is mended; MuJoCo, which has no stubs, has one)
