@@ -1,82 +1,22 @@
-"""Training by every recipe: unit-scaled networks, demotion, a regression that all of them learn, and PPO's loss."""
+"""Training by every recipe: PPO's loss on the graph network, unit-scaled layers, demotion."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from snowflake.networks import Actor
-from snowflake.numerics import Conversion, DemotionConfig, Recipe, convert, find_recipe
+from snowflake.numerics import DemotionConfig, Recipe, convert, find_recipe
 from snowflake.numerics.unit.modules import UnitLinear
 
 MakeActor = Callable[..., Actor]
 Observations = Callable[[int], Tensor]
 RECIPES = ["fp32", "bf16", "fp8-amax", "fp8-cscale", "fp8-mor"]
-
-
-class Regressor(nn.Module):
-    """Two hidden layers of tanh and a read-out, named as the rules of the recipes know them."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()
-        sizes = (8, 24, 24, 1)
-        self.update = nn.ModuleList(nn.utils.skip_init(nn.Linear, a, b) for a, b in pairwise(sizes))
-        for layer in self.update:
-            nn.init.orthogonal_(layer.weight, generator=generator)
-            nn.init.zeros_(layer.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.tanh(self.update[0](x))
-        return self.update[2](torch.tanh(self.update[1](x)))
-
-
-def train(recipe: str, seed: int, steps: int = 120) -> tuple[float, float, Conversion]:
-    """Return first and last loss of a regression."""
-    generator = torch.Generator().manual_seed(seed)
-    model = Regressor(generator)
-    x = torch.rand(128, 8, generator=generator) * 2 - 1
-    target = torch.sin(2 * x[:, :1]) + 0.5 * x[:, 1:2] * x[:, 2:3]
-    conversion = convert(model, recipe)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    losses = []
-    for step in range(steps):
-        loss = F.mse_loss(model(x), target)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-        if step % 40 == 39:
-            assert conversion.step().nonfinite == 0
-    return losses[0], losses[-1], conversion
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_oracle_25_regression(recipe: str) -> None:
-    first, last, conversion = train(recipe, seed=0, steps=40)
-    assert last < 0.2 * first
-    assert set(conversion.layers) == (set() if recipe == "fp32" else {"update.0", "update.1"})
-
-
-@pytest.mark.slow
-def test_oracle_25_regression_over_five_seeds() -> None:
-    """The mean loss of every recipe is within the noise between seeds of that in 32 bits, widened by rounding."""
-    final = {}
-    for recipe in RECIPES:
-        runs = [train(recipe, seed) for seed in range(5)]
-        assert all(last < 0.1 * first for first, last, _ in runs), recipe
-        final[recipe] = [last for _, last, _ in runs]
-    noise = statistics.stdev(final["fp32"])
-    reference = statistics.mean(final["fp32"])
-    for recipe in RECIPES[1:]:
-        assert abs(statistics.mean(final[recipe]) - reference) < 2 * noise + 0.2 * reference, (recipe, final)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
