@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,37 @@ def test_what_it_times_is_the_mlp(fp8_gpu: ModuleType, public: bool, monkeypatch
     product = x.double() @ weights[0].double().t()
     ways = fp8_gpu.gemm_variants(x, weights[0], None)
     assert fp8_gpu.relative_error(ways["product, scaled_mm"](x), product) == pytest.approx(2**0.5 * 0.02654, rel=0.1)
+
+
+@pytest.mark.parametrize("public", [True, False], ids=["scaled_mm", "_scaled_mm"])
+def test_a_dry_run_takes_the_whole_way(
+    fp8_gpu: ModuleType, public: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything but the device's clock: sizes, ways, probes, errors, both files; with torch 2.11's product too."""
+    if not public:
+        monkeypatch.delattr(torch.nn.functional, "scaled_mm", raising=False)
+    monkeypatch.setattr(fp8_gpu, "load_kernels", lambda device: (None, "no Triton kernels here"))
+    assert fp8_gpu.main(["--dry-run", "--out", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "fp8-gpu.json").read_text())
+    names = {line["name"] for line in result["lines"]}
+    sizes = {(line["rows"], line["width"]) for line in result["lines"]}
+    assert sizes == {(m, h) for m in fp8_gpu.DRY_ROWS for h in fp8_gpu.DRY_WIDTHS}
+    assert len(result["lines"]) == len(sizes) * len(names)
+    assert names >= {"bf16", "scaled_mm, amax of rows", "scaled_mm, constant", "product, scaled_mm", "cast, torch"}
+    assert [line for line in result["lines"] if "skipped" in line] == []
+    assert all(line["ms"] > 0 and 0 < line["error"] < 0.15 for line in result["lines"])
+    kept = result["probes"]["sum of 256 and"]["31 * 2^-14"]
+    assert kept["exact"] == kept["wanted"], "float32 sums keep 2^-14 beside 2^8"
+    assert result["notes"][0].startswith("dry run")
+    text = (tmp_path / "fp8-gpu.md").read_text()
+    assert "dry run on the CPU" in text
+    assert text.count("## H = ") == 2
+
+
+def test_what_does_not_fit_into_the_budget_is_listed(fp8_gpu: ModuleType, tmp_path: Path) -> None:
+    assert fp8_gpu.main(["--dry-run", "--budget", "0", "--out", str(tmp_path)]) == 0
+    lines = json.loads((tmp_path / "fp8-gpu.json").read_text())["lines"]
+    assert {line["skipped"] for line in lines} == {"no time left"}
 
 
 def test_the_table_shows_what_was_skipped(fp8_gpu: ModuleType) -> None:
