@@ -125,8 +125,9 @@ def test_a_number_that_is_not_finite_stays_in_its_row_and_is_counted(recipe: str
     for before, after in zip(clean, spoilt, strict=True):
         torch.testing.assert_close(after[others], before[others], rtol=0, atol=1e-5)
         assert not torch.equal(after[2].nan_to_num(), before[2])
-    assert all(count > 0 for count in nonfinite(policy).values())
     assert all(torch.equal(a, b) for a, b in zip(outputs(policy, obs), clean, strict=True)), "nothing is left behind"
+    # From here on the mixture has its operand in BF16, until checks find it good again.
+    assert all(count > 0 for count in nonfinite(policy).values())
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
