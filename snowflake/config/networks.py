@@ -86,6 +86,8 @@ def check_networks(policy: PolicyConfig, ppo: PPOConfig | None = None) -> None:
     """
     check_choice("policy", "network", policy.network, network_names("actor"))
     check_choice("policy", "critic", policy.critic, ("auto", *network_names("critic")))
+    if policy.parametrization == "unit" and "transformer" in (policy.network, policy.critic):
+        raise UserError("policy.parametrization = 'unit' has no form of the transformer: choose standard")
     convolutions = convolution_names()
     if convolutions and policy.message_layer not in ("mlp", *convolutions):
         raise UserError(

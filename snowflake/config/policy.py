@@ -120,8 +120,6 @@ class PolicyConfig(MemoryOptions):
         """Refuse settings that would have no effect, and widths that do not fit."""
         if "transformer" in (self.network, self.critic):
             self.attention.check_width(self.hidden_size)
-            if self.parametrization == "unit":
-                raise UserError("policy.parametrization = 'unit' has no form of the transformer: choose standard")
         elif self.network in ("nervenet", "mlp") and self.attention != AttentionConfig():
             raise UserError(
                 f"policy.attention has no effect with policy.network = {self.network!r}: choose --method transformer"

@@ -14,6 +14,7 @@ from snowflake.cli.train import parse_train
 from snowflake.config import PolicyConfig, TrainConfig, files, loader
 from snowflake.config.attention import AttentionConfig
 from snowflake.config.attention_presets import PRESETS, VARIANTS, expand
+from snowflake.config.networks import check_networks
 
 TRANSFORMER = {"network": "transformer"}
 
@@ -70,7 +71,7 @@ def test_combinations_that_cannot_be_are_refused() -> None:
         PolicyConfig(attention=AttentionConfig(norm="none"))
     PolicyConfig(critic="transformer", attention=AttentionConfig(norm="none"))  # the critic reads it
     with pytest.raises(UserError, match=r"policy.parametrization = 'unit' has no form of the transformer"):
-        PolicyConfig(network="transformer", parametrization="unit")
+        check_networks(PolicyConfig(network="transformer", parametrization="unit"))
     with pytest.raises(UserError, match=r"policy.message_layer = 'GCNConv' is for graph networks"):
         PolicyConfig(network="transformer", critic="flat", message_layer="GCNConv")
     PolicyConfig(network="transformer", message_layer="GCNConv")  # of the graph critic that several bodies have
