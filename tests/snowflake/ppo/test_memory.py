@@ -224,6 +224,7 @@ def test_sparq_of_evaluation_leaves_training_dense_and_says_when_it_falls_back(c
         ({"policy": {"memory": "gru"}, "ppo": {"diagnostics_every": 1}}, "measures policies without memory"),
         ({"policy": {"memory": "gru"}, "ppo": {"collection": "whole_episodes"}}, "needs rollouts of one length"),
         ({"policy": {"memory": "gru"}, "method": "mlp"}, "is for graph networks"),
+        ({"policy": {"memory": "gru"}, "precision": "bf16"}, "is computed in fp32"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(section: dict[str, Any], words: str) -> None:
