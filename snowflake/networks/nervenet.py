@@ -23,10 +23,15 @@ from snowflake.networks.gru import ResetAfterUpdate
 from snowflake.networks.init import Initializer
 from snowflake.networks.log_std import initial_log_std
 from snowflake.networks.mlp import MLP
+from snowflake.networks.native.library import Library, library, supports
+from snowflake.networks.native.rounds import NativeRounds
 from snowflake.networks.normalizer import RunningNorm, SlotNorm
 from snowflake.networks.registry import register_actor
 from snowflake.networks.rounds import GRUWeights, Rounds, run_rounds
 from snowflake.networks.workspace import Pool
+
+MAX_NATIVE_WIDTH = 256
+"""Hidden size above which products are large enough for PyTorch's own to be the faster ones."""
 
 
 class NodeNormalizer(nn.Module):
@@ -259,7 +264,7 @@ class GraphNetwork(Network):
         """Return whether the rounds run as one hand-written operation: see `snowflake.networks.rounds`."""
         config = self.config
         return (
-            config.kernels == "fused"
+            config.kernels != "reference"
             and states.device.type == "cpu"
             and config.message_layer == "mlp"
             and config.aggregation != "max"
@@ -281,11 +286,23 @@ class GraphNetwork(Network):
     def _fused_states(self, states: Tensor, received: Tensor | None, k: int) -> Tensor:
         body = self.body(k)
         message = cast(MLP, self.message).linears()
-        forth, back = body.sparse()
-        rounds = Rounds(self.config.propagation_steps, forth, back, len(message), self._workspaces)
+        native = self._native(states)
+        if native is None:
+            forth, back = body.sparse()
+            rounds = Rounds(self.config.propagation_steps, forth, back, len(message), self._workspaces)
+        else:
+            own = NativeRounds(native, body.links())
+            rounds = Rounds(self.config.propagation_steps, None, None, len(message), self._workspaces, own)
         weights = tuple(p for layer in message for p in (layer.weight, layer.bias))
         root, joint = (cast(GRUUpdate, unit).weights() for unit in (self.update.root, self.update.joint))
         return run_rounds(rounds, states, received, weights, root, joint)
+
+    def _native(self, states: Tensor) -> Library | None:
+        """Return the compiled library, where it is to be used."""
+        if self.config.kernels == "fused" or not supports(states.dtype) or states.shape[-1] > MAX_NATIVE_WIDTH:
+            return None
+        found = library()
+        return None if isinstance(found, str) else found
 
     def first_states(self, prepared: Prepared, k: int) -> tuple[Tensor, Tensor | None]:
         """Return the first states (V, N, H), and what the nodes receive in the first round where that is prepared."""

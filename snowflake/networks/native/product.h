@@ -1,0 +1,129 @@
+// Products of tall matrices with small square ones: a tile of rows and columns at a time stays in registers.
+#pragma once
+
+#include "vector.h"
+
+constexpr int TILE_ROWS = 6;
+
+// Width of a tile: whole where it divides the padded width H of all arrays, else half.
+template <class T> constexpr ptrdiff_t WHOLE = TILE_VECTORS * LANES<T>;
+template <class T> constexpr ptrdiff_t HALF = WHOLE<T> / 2;
+template <class T> ptrdiff_t padded(ptrdiff_t size) { return (size + HALF<T> - 1) / HALF<T> * HALF<T>; }
+template <class T> ptrdiff_t tile_width(ptrdiff_t width) { return width % WHOLE<T> ? HALF<T> : WHOLE<T>; }
+
+// Up to three products whose sum is wanted, left_t * right_t, of equal shapes.
+template <class T> struct Terms {
+  int count;
+  const T* left[3];
+  const T* right[3];
+};
+
+// Strides of left[i, k] (row, step), of the rows of right, and of start[i, j] and out[i, j].
+struct Strides {
+  ptrdiff_t row, step, right, start, out;
+};
+
+// out[i, j] = start[i, j] + sum over t, k of left_t[i, k] * right_t[k, j], for ROWS rows and VECTORS vectors of columns.
+// `start` may be null, which is zero, or `out` itself. The sum comes first: it is shorter than what start has gathered.
+template <class T, int ROWS, int VECTORS>
+inline void tile(const Terms<T>& terms, ptrdiff_t depth, const Strides& by, ptrdiff_t offset, const T* start, T* out) {
+  Vec<T> sum[ROWS][VECTORS] = {};
+  const ptrdiff_t row = by.row, step = by.step, right = by.right;
+  for (int t = 0; t < terms.count; ++t) {
+    const T* a = terms.left[t] + offset;
+    const T* b = terms.right[t];
+    for (ptrdiff_t k = 0; k < depth; ++k, a += step, b += right) {
+      Vec<T> line[VECTORS];
+#pragma GCC unroll 8
+      for (int j = 0; j < VECTORS; ++j) line[j] = load(b + j * LANES<T>);
+#pragma GCC unroll 8
+      for (int i = 0; i < ROWS; ++i) {
+        const T x = a[i * row];
+#pragma GCC unroll 8
+        for (int j = 0; j < VECTORS; ++j) sum[i][j] += line[j] * x;
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < VECTORS; ++j) {
+      const ptrdiff_t at = j * LANES<T>;
+      store(out + i * by.out + at, start ? sum[i][j] + load(start + i * by.start + at) : sum[i][j]);
+    }
+}
+
+// Computes out, (rows, width), tile by tile; after each, calls after(first row, rows, first column, columns) on it while
+// it is in the nearest cache. `panel` is the distance between the columns of two tiles in right.
+template <class T, int VECTORS, class After>
+inline void tiles(ptrdiff_t rows, ptrdiff_t width, ptrdiff_t depth, Terms<T> terms, const Strides& by, ptrdiff_t panel,
+                  const T* start, T* out, After&& after) {
+  constexpr ptrdiff_t columns = VECTORS * LANES<T>;
+  for (ptrdiff_t c = 0; c < width; c += columns) {
+    for (ptrdiff_t r = 0; r < rows;) {
+      const T* from = start ? start + r * by.start + c : nullptr;
+      T* to = out + r * by.out + c;
+      const ptrdiff_t left = rows - r, offset = r * by.row;
+      ptrdiff_t done = 1;
+      if (left >= TILE_ROWS) {
+        tile<T, TILE_ROWS, VECTORS>(terms, depth, by, offset, from, to), done = TILE_ROWS;
+      } else if (left >= 4) {
+        tile<T, 4, VECTORS>(terms, depth, by, offset, from, to), done = 4;
+      } else if (left >= 2) {
+        tile<T, 2, VECTORS>(terms, depth, by, offset, from, to), done = 2;
+      } else {
+        tile<T, 1, VECTORS>(terms, depth, by, offset, from, to);
+      }
+      after(r, done, c, columns);
+      r += done;
+    }
+    for (int t = 0; t < terms.count; ++t) terms.right[t] += panel;
+  }
+}
+
+struct Nothing {
+  void operator()(ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t) const {}
+};
+
+// out = start + sum of left_t * right_t, with right_t packed by `pack`; left, out: (rows, width), start likewise or
+// (start_row 0) one row. `depth` is the width without padding.
+template <class T, class After = Nothing>
+inline void multiply(ptrdiff_t rows, ptrdiff_t width, ptrdiff_t depth, const Terms<T>& terms, const T* start,
+                     ptrdiff_t start_row, T* out, After&& after = After{}) {
+  const ptrdiff_t columns = tile_width<T>(width);
+  const Strides by{width, 1, columns, start_row, width};
+  if (columns == WHOLE<T>)
+    tiles<T, TILE_VECTORS>(rows, width, depth, terms, by, width * columns, start, out, after);
+  else
+    tiles<T, TILE_VECTORS / 2>(rows, width, depth, terms, by, width * columns, start, out, after);
+}
+
+// out += left^T * right; left, right: (rows, width), out: (width, width), of which the first `size` rows are computed.
+template <class T>
+inline void add_outer(ptrdiff_t rows, ptrdiff_t width, ptrdiff_t size, const T* left, const T* right, T* out) {
+  const ptrdiff_t columns = tile_width<T>(width);
+  const Strides by{1, width, width, width, width};
+  const Terms<T> terms{1, {left}, {right}};
+  if (columns == WHOLE<T>)
+    tiles<T, TILE_VECTORS>(size, width, rows, terms, by, columns, out, out, Nothing{});
+  else
+    tiles<T, TILE_VECTORS / 2>(size, width, rows, terms, by, columns, out, out, Nothing{});
+}
+
+// Lays out a matrix, (size, size), as a right factor of `multiply`: padded with zeros, columns of a tile together.
+template <class T> void pack(const T* matrix, ptrdiff_t size, ptrdiff_t width, bool transpose, T* out) {
+  const ptrdiff_t columns = tile_width<T>(width);
+  for (ptrdiff_t k = 0; k < width; ++k)
+    for (ptrdiff_t j = 0; j < width; ++j) {
+      const bool inside = k < size && j < size;
+      const T x = inside ? (transpose ? matrix[j * size + k] : matrix[k * size + j]) : T(0);
+      out[j / columns * columns * width + k * columns + j % columns] = x;
+    }
+}
+
+// Applies f to the offset of each vector of rows x columns of an array of a width.
+template <class T, class F>
+inline void each(ptrdiff_t width, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t column, ptrdiff_t columns, F&& f) {
+  for (ptrdiff_t r = row; r < row + rows; ++r)
+    for (ptrdiff_t c = column; c < column + columns; c += LANES<T>) f(r * width + c);
+}
