@@ -92,7 +92,7 @@ class BodyIndices(nn.Module):
         return self._sparse.pair
 
     def links(self) -> tuple[Links, Links] | None:
-        """Return the entries of the matrix that aggregates, and of its transpose; None where no node has a neighbour."""
+        """Return the entries of the matrix that aggregates, and of its transpose; None without any."""
         if self.alone:
             return None
         if self._sparse.links is None or self._sparse.links[0].weight.dtype != self.adjacency.dtype:

@@ -23,15 +23,12 @@ from snowflake.networks.gru import ResetAfterUpdate
 from snowflake.networks.init import Initializer
 from snowflake.networks.log_std import initial_log_std
 from snowflake.networks.mlp import MLP
-from snowflake.networks.native.library import Library, library, supports
+from snowflake.networks.native.library import library_for
 from snowflake.networks.native.rounds import NativeRounds
 from snowflake.networks.normalizer import RunningNorm, SlotNorm
 from snowflake.networks.registry import register_actor
 from snowflake.networks.rounds import GRUWeights, Rounds, run_rounds
 from snowflake.networks.workspace import Pool
-
-MAX_NATIVE_WIDTH = 256
-"""Hidden size above which products are large enough for PyTorch's own to be the faster ones."""
 
 
 class NodeNormalizer(nn.Module):
@@ -195,9 +192,13 @@ class GraphNetwork(Network):
         self.normalizer = normalizer(num_classes, root, joint)
         root_inputs, joint_inputs = root + len(first.root_static), joint + first.joint_static.shape[1]
         self.encoder = Encoder(num_classes, root_inputs, joint_inputs, size, init)
-        self.message = MLP((size,) * 4, final_tanh=True) if config.message_layer == "mlp" else self._convolution(init)
+        self.message = (
+            MLP((size,) * 4, final_tanh=True, kernels=config.kernels)
+            if config.message_layer == "mlp"
+            else self._convolution(init)
+        )
         self.update = NodeUpdate(size, init, config.gru)
-        self.decoder = MLP((self.decoder_inputs(first), size, size, 1), final_tanh=False)
+        self.decoder = MLP((self.decoder_inputs(first), size, size, 1), final_tanh=False, kernels=config.kernels)
         for part in (self.message, self.decoder):
             for layer in part.linears() if isinstance(part, MLP) else ():
                 init.orthogonal(layer)
@@ -286,7 +287,7 @@ class GraphNetwork(Network):
     def _fused_states(self, states: Tensor, received: Tensor | None, k: int) -> Tensor:
         body = self.body(k)
         message = cast(MLP, self.message).linears()
-        native = self._native(states)
+        native = library_for(self.config.kernels, states, states.shape[-1])
         if native is None:
             forth, back = body.sparse()
             rounds = Rounds(self.config.propagation_steps, forth, back, len(message), self._workspaces)
@@ -296,13 +297,6 @@ class GraphNetwork(Network):
         weights = tuple(p for layer in message for p in (layer.weight, layer.bias))
         root, joint = (cast(GRUUpdate, unit).weights() for unit in (self.update.root, self.update.joint))
         return run_rounds(rounds, states, received, weights, root, joint)
-
-    def _native(self, states: Tensor) -> Library | None:
-        """Return the compiled library, where it is to be used."""
-        if self.config.kernels == "fused" or not supports(states.dtype) or states.shape[-1] > MAX_NATIVE_WIDTH:
-            return None
-        found = library()
-        return None if isinstance(found, str) else found
 
     def first_states(self, prepared: Prepared, k: int) -> tuple[Tensor, Tensor | None]:
         """Return the first states (V, N, H), and what the nodes receive in the first round where that is prepared."""

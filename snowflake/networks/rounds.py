@@ -1,8 +1,9 @@
 """The rounds of messages as one hand-written operation, forward and backward, for the CPU.
 
-By the compiled library of `snowflake.networks.native` where there is one. Else in PyTorch: what autograd would do op by op runs here on buffers that are kept from call to call, with matrix products that
-accumulate in place and each point-wise step a single pass. The plain form is `GraphNetwork.final_states`; both give the
-same up to rounding. Either may run in several threads at once, each call on a workspace of its own.
+By the compiled library of `snowflake.networks.native` where there is one. Else in PyTorch: what autograd would do op by
+op runs here on buffers that are kept from call to call, with matrix products that accumulate in place and each
+point-wise step a single pass. The plain form is `GraphNetwork.final_states`; all give the same up to rounding. Either
+may run in several threads at once, each call on a workspace of its own.
 """
 
 from __future__ import annotations

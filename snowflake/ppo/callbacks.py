@@ -21,7 +21,8 @@ from snowflake.policy import GraphActorCriticPolicy
 from snowflake.run import Run
 
 if TYPE_CHECKING:
-    from snowflake.ppo.algorithm import SnowflakePPO
+    from snowflake.networks.native.library import choice
+from snowflake.ppo.algorithm import SnowflakePPO
 
 EVALUATION_SEED_OFFSET = 1_000_000
 """Evaluation start states are drawn from ``seed + this``, so that training never sees them."""
@@ -154,6 +155,8 @@ class ProgressCallback(BaseCallback):
     def _on_training_start(self) -> None:
         self.begin, self.first, self.last_line = time.monotonic(), self.model.num_timesteps, time.monotonic()
         print(table(self.model.policy.actor), file=sys.stderr, flush=True)
+        if self.model.device.type == "cpu":
+            print(choice(self.model.policy.config), file=sys.stderr, flush=True)
         if self.console.is_terminal:
             self.progress = Progress(
                 TextColumn("{task.description}"),

@@ -26,6 +26,7 @@ from snowflake.compilation import resolve
 from snowflake.config import TrainConfig
 from snowflake.config.loader import to_yaml
 from snowflake.files import dump_json, write_atomic
+from snowflake.networks.native.library import choice
 from snowflake.ppo.algorithm import SnowflakePPO
 from snowflake.ppo.callbacks import ProgressCallback, RunCallback, TrainingStopped, hyperparameters
 from snowflake.ppo.checkpoint import restore
@@ -166,6 +167,8 @@ def build(config: TrainConfig, morphologies: Sequence[Morphology] | None = None)
     """
     _check_device(config.device)
     compiled = resolve(config.compile, config.device, config.precision) == "on"
+    if config.policy.kernels == "compiled":
+        choice(config.policy)  # refuses it where there is no compiler
     # Uncompiled, an update on the CPU has threads of its own, and a step of the environments is too little to share.
     torch.set_num_threads(config.torch_threads or available_cores() if compiled else 1)
     env = LocomotionVecEnv(

@@ -14,16 +14,11 @@ template <class T> struct Backward {
   bool wants_bias(ptrdiff_t i) const { return wants(bias_place(i, plan.depth)); }
 
   void add_matrix(const Chunk<T>& at, ptrdiff_t i, ptrdiff_t rows, const T* delta, const T* input) const {
-    if (wants_matrix(i)) add_outer(rows, plan.width, plan.size, delta, input, at.matrix_grad(i));
+    if (wants_matrix(i)) add_outer(rows, plan.size, plan.width, plan.width, delta, input, at.matrix_grad(i));
   }
 
   void add_bias(const Chunk<T>& at, ptrdiff_t i, ptrdiff_t rows, const T* delta) const {
-    if (!wants_bias(i)) return;
-    for (ptrdiff_t c = 0; c < plan.width; c += LANES<T>) {
-      Vec<T> sum{};
-      for (ptrdiff_t r = 0; r < rows; ++r) sum += load(delta + r * plan.width + c);
-      store(at.bias_grad(i) + c, load(at.bias_grad(i) + c) + sum);
-    }
+    if (wants_bias(i)) add_rows(rows, plan.width, delta, at.bias_grad(i));
   }
 
   // Through the update of one node type: from `upper` into `lower` (if not null) and D_GOT (if `through`).
@@ -42,7 +37,7 @@ template <class T> struct Backward {
       store(d_keep + o, u * (load(state + o) - c) * z * (T(1) - z));
       store(d_candidate + o, (u - u * z) * (T(1) - c * c));
     });
-    multiply(rows, width, size, Terms<T>{1, {d_candidate}, {matrix(5)}}, (const T*)nullptr, 0, d_scaled,
+    multiply(rows, width, size, width, Terms<T>{1, {d_candidate}, {matrix(5)}}, (const T*)nullptr, 0, d_scaled,
              [&](ptrdiff_t row, ptrdiff_t n, ptrdiff_t column, ptrdiff_t columns) {
                each<T>(width, row, n, column, columns, [&](ptrdiff_t o) {
                  const Vec<T> d = load(d_scaled + o), s = load(state + o), r = load(reset + o);
@@ -52,9 +47,9 @@ template <class T> struct Backward {
                });
              });
     if (lower)
-      multiply(rows, width, size, Terms<T>{2, {d_keep, d_reset}, {matrix(3), matrix(4)}}, lower, width, lower);
+      multiply(rows, width, size, width, Terms<T>{2, {d_keep, d_reset}, {matrix(3), matrix(4)}}, lower, width, lower);
     if (through)
-      multiply(rows, width, size,
+      multiply(rows, width, size, width,
                Terms<T>{3, {d_keep, d_reset, d_candidate}, {matrix(0), matrix(1), matrix(2)}}, (const T*)nullptr, 0, d_got);
     const T* deltas[] = {d_keep, d_reset, d_candidate};
     for (int k = 0; k < 3; ++k) {
@@ -77,7 +72,7 @@ template <class T> struct Backward {
       add_bias(at, i, rows, delta);
       const Terms<T> terms{1, {delta}, {at.matrix(i)}};
       if (i) {
-        multiply(rows, width, plan.size, terms, (const T*)nullptr, 0, other,
+        multiply(rows, width, plan.size, width, terms, (const T*)nullptr, 0, other,
                  [&](ptrdiff_t r, ptrdiff_t n, ptrdiff_t c, ptrdiff_t columns) {
                    each<T>(width, r, n, c, columns, [&](ptrdiff_t o) {
                      const Vec<T> y = load(input + o);
@@ -86,7 +81,7 @@ template <class T> struct Backward {
                  });
         std::swap(delta, other);
       } else if (lower) {
-        multiply(rows, width, plan.size, terms, lower, width, lower);
+        multiply(rows, width, plan.size, width, terms, lower, width, lower);
       }
     }
   }
@@ -120,10 +115,8 @@ template <class T> struct Backward {
     const ptrdiff_t size = plan.size;
     for (ptrdiff_t i = 0; i < plan.matrices; ++i) {
       const Place place = matrix_place(i, plan.depth);
-      for (ptrdiff_t r = 0; wants(place) && r < size; ++r) {
-        const T* row = at.matrix_grad(i) + r * plan.width;
-        std::copy(row, row + size, call.grads[place.weight] + (place.part * size + r) * size);
-      }
+      if (wants(place))
+        strip(size, size, plan.width, at.matrix_grad(i), call.grads[place.weight] + place.part * size * size);
     }
     for (ptrdiff_t i = 0; i < plan.biases; ++i) {
       const Place place = bias_place(i, plan.depth);

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from agents.errors import UserError
+from snowflake.config.policy import PolicyConfig
 from snowflake.networks.native.build import build
+
+MAX_WIDTH = 256
+"""Width of layers above which products are large enough for PyTorch's own to be the faster ones."""
 
 _SUFFIX = {torch.float32: "32", torch.float64: "64"}
 
@@ -25,13 +30,19 @@ class Library:
 
     def __init__(self, file: str, seconds: float) -> None:
         self.seconds = seconds
-        self._functions = ctypes.CDLL(file)
+        loaded = ctypes.CDLL(file)
+        names = [f"{what}_{part}" for what in ("rounds", "mlp") for part in ("numbers", "forward", "backward")]
+        self._functions = {(n, dtype): _function(loaded, f"{n}_{end}") for n in names for dtype, end in _SUFFIX.items()}
 
     def call(self, name: str, dtype: torch.dtype, argument: ctypes.Structure) -> int:
         """Call a function of a type on a structure."""
-        function = getattr(self._functions, f"{name}_{_SUFFIX[dtype]}")
-        function.restype = ctypes.c_int64
-        return int(function(ctypes.byref(argument)))
+        return int(self._functions[name, dtype](ctypes.addressof(argument)))
+
+
+def _function(loaded: ctypes.CDLL, name: str) -> Callable[[int], int]:
+    function = getattr(loaded, name)
+    function.restype, function.argtypes = ctypes.c_int64, (ctypes.c_void_p,)
+    return function
 
 
 @cache
@@ -42,23 +53,57 @@ def library() -> Library | str:
         return built
     try:
         return Library(str(built.file), built.seconds)
-    except OSError as error:
+    except (OSError, AttributeError) as error:
         return f"the compiled library cannot be loaded: {error}"
 
 
-def supports(dtype: torch.dtype) -> bool:
-    """Return whether the library computes in a type."""
-    return dtype in _SUFFIX
+def library_for(kernels: str, x: Tensor, width: int) -> Library | None:
+    """Return the library if it is to compute on a tensor.
+
+    Args:
+        kernels: `PolicyConfig.kernels`.
+        x: what it would read.
+        width: largest width of a layer.
+    """
+    if kernels not in ("auto", "compiled") or x.device.type != "cpu" or x.dtype not in _SUFFIX or width > MAX_WIDTH:
+        return None
+    if torch.compiler.is_compiling():
+        return None
+    found = library()
+    return None if isinstance(found, str) else found
 
 
 def address(tensor: Tensor | None) -> int | None:
     """Return where the numbers of a contiguous tensor are; None for None."""
     if tensor is None:
         return None
-    assert tensor.is_contiguous()
     return tensor.data_ptr()
 
 
 def addresses(tensors: Sequence[Tensor | None]) -> Any:
     """Return an array of addresses, to be kept as long as it is used."""
     return (ctypes.c_void_p * len(tensors))(*map(address, tensors))
+
+
+def choice(config: PolicyConfig) -> str:
+    """Return in one line which code computes the rounds of messages on the CPU, and why.
+
+    Raises:
+        UserError: `kernels` is compiled, and nothing can be compiled here.
+    """
+    if config.kernels == "reference":
+        return "kernels: reference, PyTorch's autograd (policy.kernels)"
+    if config.kernels == "fused":
+        return "kernels: fused, hand-written in PyTorch (policy.kernels)"
+    found = library()
+    if isinstance(found, str):
+        if config.kernels == "compiled":
+            raise UserError(f"policy.kernels = 'compiled': {found}; choose --kernels auto")
+        return f"kernels: fused, hand-written in PyTorch, since {found}; compiled ones would make training faster"
+    if config.hidden_size > MAX_WIDTH:
+        return f"kernels: fused, hand-written in PyTorch, since hidden_size is above {MAX_WIDTH}"
+    took = f" (which took {found.seconds:.0f} s)" if found.seconds else ""
+    if config.network == "mlp" or (config.message_layer == "mlp" and config.aggregation != "max"):
+        return f"kernels: compiled{took}"
+    what = config.message_layer if config.message_layer != "mlp" else "aggregation max"
+    return f"kernels: compiled{took}, but the rounds of messages are autograd's, since {what} has no others"

@@ -1,6 +1,8 @@
 // Products of tall matrices with small square ones: a tile of rows and columns at a time stays in registers.
 #pragma once
 
+#include <algorithm>
+
 #include "vector.h"
 
 constexpr int TILE_ROWS = 6;
@@ -85,24 +87,25 @@ struct Nothing {
   void operator()(ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t) const {}
 };
 
-// out = start + sum of left_t * right_t, with right_t packed by `pack`; left, out: (rows, width), start likewise or
-// (start_row 0) one row. `depth` is the width without padding.
+// out = start + sum of left_t * right_t, with right_t packed by `pack`; left: (rows, left_row) of which `depth` columns
+// count, out: (rows, width), start likewise or (start_row 0) one row or null.
 template <class T, class After = Nothing>
-inline void multiply(ptrdiff_t rows, ptrdiff_t width, ptrdiff_t depth, const Terms<T>& terms, const T* start,
-                     ptrdiff_t start_row, T* out, After&& after = After{}) {
-  const ptrdiff_t columns = tile_width<T>(width);
-  const Strides by{width, 1, columns, start_row, width};
+inline void multiply(ptrdiff_t rows, ptrdiff_t width, ptrdiff_t depth, ptrdiff_t left_row, const Terms<T>& terms,
+                     const T* start, ptrdiff_t start_row, T* out, After&& after = After{}) {
+  const ptrdiff_t columns = tile_width<T>(width), panel = depth * columns;
+  const Strides by{left_row, 1, columns, start_row, width};
   if (columns == WHOLE<T>)
-    tiles<T, TILE_VECTORS>(rows, width, depth, terms, by, width * columns, start, out, after);
+    tiles<T, TILE_VECTORS>(rows, width, depth, terms, by, panel, start, out, after);
   else
-    tiles<T, TILE_VECTORS / 2>(rows, width, depth, terms, by, width * columns, start, out, after);
+    tiles<T, TILE_VECTORS / 2>(rows, width, depth, terms, by, panel, start, out, after);
 }
 
-// out += left^T * right; left, right: (rows, width), out: (width, width), of which the first `size` rows are computed.
+// out += left^T * right; left: (rows, left_row) of which `size` columns count, right: (rows, width), out: (size, width).
 template <class T>
-inline void add_outer(ptrdiff_t rows, ptrdiff_t width, ptrdiff_t size, const T* left, const T* right, T* out) {
+inline void add_outer(ptrdiff_t rows, ptrdiff_t size, ptrdiff_t left_row, ptrdiff_t width, const T* left,
+                      const T* right, T* out) {
   const ptrdiff_t columns = tile_width<T>(width);
-  const Strides by{1, width, width, width, width};
+  const Strides by{1, left_row, width, width, width};
   const Terms<T> terms{1, {left}, {right}};
   if (columns == WHOLE<T>)
     tiles<T, TILE_VECTORS>(size, width, rows, terms, by, columns, out, out, Nothing{});
@@ -110,15 +113,37 @@ inline void add_outer(ptrdiff_t rows, ptrdiff_t width, ptrdiff_t size, const T* 
     tiles<T, TILE_VECTORS / 2>(size, width, rows, terms, by, columns, out, out, Nothing{});
 }
 
-// Lays out a matrix, (size, size), as a right factor of `multiply`: padded with zeros, columns of a tile together.
-template <class T> void pack(const T* matrix, ptrdiff_t size, ptrdiff_t width, bool transpose, T* out) {
+// out += the sum of the rows of (rows, width).
+template <class T> inline void add_rows(ptrdiff_t rows, ptrdiff_t width, const T* in, T* out) {
+  for (ptrdiff_t c = 0; c < width; c += LANES<T>) {
+    Vec<T> sum{};
+    for (ptrdiff_t r = 0; r < rows; ++r) sum += load(in + r * width + c);
+    store(out + c, load(out + c) + sum);
+  }
+}
+
+// Lays out a matrix, (depth, size), or the transpose of (size, depth), as a right factor of `multiply` for a width: its
+// columns padded with zeros, those of a tile together.
+template <class T>
+void pack(const T* matrix, ptrdiff_t depth, ptrdiff_t size, ptrdiff_t width, bool transpose, T* out) {
   const ptrdiff_t columns = tile_width<T>(width);
-  for (ptrdiff_t k = 0; k < width; ++k)
-    for (ptrdiff_t j = 0; j < width; ++j) {
-      const bool inside = k < size && j < size;
-      const T x = inside ? (transpose ? matrix[j * size + k] : matrix[k * size + j]) : T(0);
-      out[j / columns * columns * width + k * columns + j % columns] = x;
-    }
+  for (ptrdiff_t first = 0; first < width; first += columns)
+    for (ptrdiff_t k = 0; k < depth; ++k)
+      for (ptrdiff_t j = first; j < first + columns; ++j)
+        *out++ = j < size ? (transpose ? matrix[j * depth + k] : matrix[k * size + j]) : T(0);
+}
+
+// Copies rows of `size` numbers, and fills them up with zeros to `width`.
+template <class T> inline void pad(ptrdiff_t rows, ptrdiff_t size, ptrdiff_t width, const T* from, T* to) {
+  for (ptrdiff_t r = 0; r < rows; ++r, from += size, to += width) {
+    std::copy(from, from + size, to);
+    std::fill(to + size, to + width, T(0));
+  }
+}
+
+// Copies rows of `width` numbers without their padding.
+template <class T> inline void strip(ptrdiff_t rows, ptrdiff_t size, ptrdiff_t width, const T* from, T* to) {
+  for (ptrdiff_t r = 0; r < rows; ++r, from += width, to += size) std::copy(from, from + size, to);
 }
 
 // Applies f to the offset of each vector of rows x columns of an array of a width.

@@ -2,8 +2,6 @@
 // next reads from the cache. Weights and gradients are in the order of `run_rounds`: root, joint, message layers.
 #pragma once
 
-#include <algorithm>
-
 #include "product.h"
 
 // One call. Arrays are contiguous, rows of `size` numbers; nodes come first, row 0 of them the root.
@@ -92,19 +90,11 @@ template <class T> struct Chunk {
 
   void fetch(const T* from, T* to) const {  // (nodes, batch, size) -> (nodes, n, width)
     for (ptrdiff_t v = 0; v < plan.nodes; ++v)
-      for (ptrdiff_t i = 0; i < n; ++i) {
-        const T* source = from + (v * plan.batch + begin + i) * plan.size;
-        T* target = to + (v * n + i) * width();
-        std::copy(source, source + plan.size, target);
-        std::fill(target + plan.size, target + width(), T(0));
-      }
+      pad(n, plan.size, width(), from + (v * plan.batch + begin) * plan.size, to + v * n * width());
   }
   void deliver(const T* from, T* to) const {
     for (ptrdiff_t v = 0; v < plan.nodes; ++v)
-      for (ptrdiff_t i = 0; i < n; ++i) {
-        const T* source = from + (v * n + i) * width();
-        std::copy(source, source + plan.size, to + (v * plan.batch + begin + i) * plan.size);
-      }
+      strip(n, plan.size, width(), from + v * n * width(), to + (v * plan.batch + begin) * plan.size);
   }
 };
 
@@ -126,12 +116,10 @@ template <class T> void pack_weights(const Call<T>& call, const Plan<T>& plan, b
   const ptrdiff_t size = plan.size;
   for (ptrdiff_t i = 0; i < plan.matrices; ++i) {
     const Place place = matrix_place(i, plan.depth);
-    pack(call.weights[place.weight] + place.part * size * size, size, plan.width, transpose, at.matrix(i));
+    pack(call.weights[place.weight] + place.part * size * size, size, size, plan.width, transpose, at.matrix(i));
   }
   for (ptrdiff_t i = 0; i < plan.biases; ++i) {
     const Place place = bias_place(i, plan.depth);
-    const T* source = call.weights[place.weight] + place.part * size;
-    std::copy(source, source + size, at.bias(i));
-    std::fill(at.bias(i) + size, at.bias(i) + plan.width, T(0));
+    pad(1, size, plan.width, call.weights[place.weight] + place.part * size, at.bias(i));
   }
 }

@@ -47,18 +47,22 @@ template <class T> inline Vec<T> load(const T* p) {
 
 template <class T> inline void store(T* p, Vec<T> v) { std::memcpy(p, &v, sizeof v); }
 
+constexpr double inverse_factorial(int k) { return k < 2 ? 1.0 : inverse_factorial(k - 1) / k; }
+
 // e^r - 1 for |r| <= ln(2) / 2 by its Taylor series, whose remainder is below half a unit in the last place.
-template <class T> inline Vec<T> small_expm1(Vec<T> r) {
-  Vec<T> sum = Vec<T>{} + T(1);
-  for (int k = Simd<T>::terms; k > 1; --k) sum = sum * (r * (T(1) / T(k))) + T(1);
-  return sum * r;
+template <class T, int K = 1> inline Vec<T> series(Vec<T> r) {
+  if constexpr (K == Simd<T>::terms)
+    return Vec<T>{} + T(inverse_factorial(K));
+  else
+    return series<T, K + 1>(r) * r + T(inverse_factorial(K));
 }
 
 // Splits e^x = scale * (1 + rest) with scale a power of two; |x| <= limit.
 template <class T> inline void split_exp(Vec<T> x, Vec<T>& scale, Vec<T>& rest) {
   typedef Simd<T> S;
   const Vec<T> n = (x * T(1.4426950408889634074) + S::round) - S::round;
-  rest = small_expm1<T>((x - n * S::ln2_high) - n * S::ln2_low);
+  const Vec<T> r = (x - n * S::ln2_high) - n * S::ln2_low;
+  rest = series<T>(r) * r;
   const typename S::ivec power = (__builtin_convertvector(n, typename S::ivec) + S::bias) << S::bits;
   std::memcpy(&scale, &power, sizeof scale);
 }
