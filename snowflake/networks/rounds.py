@@ -104,7 +104,8 @@ def _without_grad(rounds: Rounds, states: Tensor, received: Tensor | None, weigh
 class _RoundsFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rounds: Rounds, states: Tensor, received: Tensor | None, *weights: Tensor) -> Tensor:
-        ctx.rounds, ctx.space = rounds, rounds.pool.borrow(rounds.key(states, keep=True))
+        ctx.rounds, ctx.key = rounds, rounds.key(states, keep=True)
+        ctx.space = rounds.pool.borrow(ctx.key)
         ctx.save_for_backward(states, received, *weights)
         return _forward(rounds, ctx.space, states, received, weights)
 
@@ -113,7 +114,7 @@ class _RoundsFunction(torch.autograd.Function):
         states, received, *weights = ctx.saved_tensors
         space, ctx.space = ctx.space, None
         if space is None:  # differentiated before, and the graph kept
-            space = ctx.rounds.pool.borrow(ctx.rounds.key(states, keep=True))
+            space = ctx.rounds.pool.borrow(ctx.key)
             _forward(ctx.rounds, space, states, received, tuple(weights))
         needed = ctx.needs_input_grad[1:]
         if ctx.rounds.native is not None:

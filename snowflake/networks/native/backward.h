@@ -13,8 +13,20 @@ template <class T> struct Backward {
   bool wants_matrix(ptrdiff_t i) const { return wants(matrix_place(i, plan.depth)); }
   bool wants_bias(ptrdiff_t i) const { return wants(bias_place(i, plan.depth)); }
 
+  // An operand of `add_matrix`: as it is, or laid out for bfloat in one of six places.
+  const T* operand(const Chunk<T>& at, int place, ptrdiff_t rows, const T* x) const {
+    if constexpr (HAS_BFLOAT && sizeof(T) == 4)
+      if (plan.bfloat) {
+        pair_rows(x, rows, plan.width, at.temporary(PAIRED + place));
+        return at.temporary(PAIRED + place);
+      }
+    return x;
+  }
+
   void add_matrix(const Chunk<T>& at, ptrdiff_t i, ptrdiff_t rows, const T* delta, const T* input) const {
-    if (wants_matrix(i)) add_outer(rows, plan.size, plan.width, plan.width, delta, input, at.matrix_grad(i));
+    const ptrdiff_t lines = plan.bfloat ? (rows + 1) / 2 : rows;
+    if (wants_matrix(i))
+      add_outer(plan.bfloat, lines, plan.size, plan.width, plan.width, delta, input, at.matrix_grad(i));
   }
 
   void add_bias(const Chunk<T>& at, ptrdiff_t i, ptrdiff_t rows, const T* delta) const {
@@ -37,7 +49,7 @@ template <class T> struct Backward {
       store(d_keep + o, u * (load(state + o) - c) * z * (T(1) - z));
       store(d_candidate + o, (u - u * z) * (T(1) - c * c));
     });
-    multiply(rows, width, size, width, Terms<T>{1, {d_candidate}, {matrix(5)}}, (const T*)nullptr, 0, d_scaled,
+    multiply(rows, width, size, width, Terms<T>{plan.bfloat, 1, {d_candidate}, {matrix(5)}}, (const T*)nullptr, 0, d_scaled,
              [&](ptrdiff_t row, ptrdiff_t n, ptrdiff_t column, ptrdiff_t columns) {
                each<T>(width, row, n, column, columns, [&](ptrdiff_t o) {
                  const Vec<T> d = load(d_scaled + o), s = load(state + o), r = load(reset + o);
@@ -47,15 +59,20 @@ template <class T> struct Backward {
                });
              });
     if (lower)
-      multiply(rows, width, size, width, Terms<T>{2, {d_keep, d_reset}, {matrix(3), matrix(4)}}, lower, width, lower);
+      multiply(rows, width, size, width, Terms<T>{plan.bfloat, 2, {d_keep, d_reset}, {matrix(3), matrix(4)}}, lower, width, lower);
     if (through)
       multiply(rows, width, size, width,
-               Terms<T>{3, {d_keep, d_reset, d_candidate}, {matrix(0), matrix(1), matrix(2)}}, (const T*)nullptr, 0, d_got);
+               Terms<T>{plan.bfloat, 3, {d_keep, d_reset, d_candidate}, {matrix(0), matrix(1), matrix(2)}}, (const T*)nullptr, 0, d_got);
     const T* deltas[] = {d_keep, d_reset, d_candidate};
+    for (int k = 0; k < 3; ++k) add_bias(at, at.bias_of(type, k), rows, deltas[k]);
+    bool wanted = false;
+    for (int k = 0; k < UPDATE_MATRICES; ++k) wanted |= wants_matrix(at.matrix_of(type, k));
+    if (!wanted) return;
+    const T* inputs[] = {operand(at, 3, rows, got), operand(at, 4, rows, state), operand(at, 5, rows, scaled)};
     for (int k = 0; k < 3; ++k) {
-      add_matrix(at, at.matrix_of(type, k), rows, deltas[k], got);
-      add_matrix(at, at.matrix_of(type, 3 + k), rows, deltas[k], k < 2 ? state : scaled);
-      add_bias(at, at.bias_of(type, k), rows, deltas[k]);
+      const T* delta = operand(at, k, rows, deltas[k]);
+      add_matrix(at, at.matrix_of(type, k), rows, delta, inputs[0]);
+      add_matrix(at, at.matrix_of(type, 3 + k), rows, delta, inputs[k < 2 ? 1 : 2]);
     }
   }
 
@@ -68,9 +85,9 @@ template <class T> struct Backward {
               [&](Vec<T> sum, ptrdiff_t o) { return sum * (T(1) - load(last + o) * load(last + o)); });
     for (ptrdiff_t i = plan.depth - 1; i >= 0; --i) {
       const T* input = i ? at.array(t, SENT + i - 1) : at.state_before(t);
-      add_matrix(at, i, rows, delta, input);
+      if (wants_matrix(i)) add_matrix(at, i, rows, operand(at, 0, rows, delta), operand(at, 1, rows, input));
       add_bias(at, i, rows, delta);
-      const Terms<T> terms{1, {delta}, {at.matrix(i)}};
+      const Terms<T> terms{plan.bfloat, 1, {delta}, {at.matrix(i)}};
       if (i) {
         multiply(rows, width, plan.size, width, terms, (const T*)nullptr, 0, other,
                  [&](ptrdiff_t r, ptrdiff_t n, ptrdiff_t c, ptrdiff_t columns) {

@@ -15,8 +15,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
-TIMEOUT = 60.0
-"""Seconds after which a compiler is given up."""
+TIMEOUT = 240.0
+"""Seconds after which a compiler is given up: it takes under ten, but other programs may run beside it."""
 
 
 @dataclass(frozen=True)

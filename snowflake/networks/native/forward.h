@@ -21,7 +21,7 @@ template <class T> void send(const Chunk<T>& at, ptrdiff_t t) {
   const T* x = at.state_before(t);
   for (ptrdiff_t i = 0; i < at.plan.depth; ++i) {
     T* out = at.array(t, SENT + i);
-    multiply(at.rows(), width, at.plan.size, width, Terms<T>{1, {x}, {at.matrix(i)}}, at.bias(i), 0, out,
+    multiply(at.rows(), width, at.plan.size, width, Terms<T>{at.plan.bfloat, 1, {x}, {at.matrix(i)}}, at.bias(i), 0, out,
              [&](ptrdiff_t r, ptrdiff_t rows, ptrdiff_t c, ptrdiff_t columns) {
                each<T>(width, r, rows, c, columns, [&](ptrdiff_t o) { store(out + o, tanh_of<T>(load(out + o))); });
              });
@@ -36,11 +36,11 @@ template <class T> void update(const Chunk<T>& at, ptrdiff_t t, int type) {
   T *candidate = at.array(t, CANDIDATE) + skip, *next = at.array(t, STATE) + skip;
   auto matrix = [&](int k) { return at.matrix(at.matrix_of(type, k)); };
   auto bias = [&](int k) { return at.bias(at.bias_of(type, k)); };
-  multiply(rows, width, size, width, Terms<T>{2, {got, state}, {matrix(0), matrix(3)}}, bias(0), 0, keep,
+  multiply(rows, width, size, width, Terms<T>{at.plan.bfloat, 2, {got, state}, {matrix(0), matrix(3)}}, bias(0), 0, keep,
            [&](ptrdiff_t r, ptrdiff_t n, ptrdiff_t c, ptrdiff_t columns) {
              each<T>(width, r, n, c, columns, [&](ptrdiff_t o) { store(keep + o, sigmoid<T>(load(keep + o))); });
            });
-  multiply(rows, width, size, width, Terms<T>{2, {got, state}, {matrix(1), matrix(4)}}, bias(1), 0, reset,
+  multiply(rows, width, size, width, Terms<T>{at.plan.bfloat, 2, {got, state}, {matrix(1), matrix(4)}}, bias(1), 0, reset,
            [&](ptrdiff_t r, ptrdiff_t n, ptrdiff_t c, ptrdiff_t columns) {
              each<T>(width, r, n, c, columns, [&](ptrdiff_t o) {
                const Vec<T> gate = sigmoid<T>(load(reset + o));
@@ -48,7 +48,7 @@ template <class T> void update(const Chunk<T>& at, ptrdiff_t t, int type) {
                store(scaled + o, gate * load(state + o));
              });
            });
-  multiply(rows, width, size, width, Terms<T>{2, {got, scaled}, {matrix(2), matrix(5)}}, bias(2), 0, candidate,
+  multiply(rows, width, size, width, Terms<T>{at.plan.bfloat, 2, {got, scaled}, {matrix(2), matrix(5)}}, bias(2), 0, candidate,
            [&](ptrdiff_t r, ptrdiff_t n, ptrdiff_t c, ptrdiff_t columns) {
              each<T>(width, r, n, c, columns, [&](ptrdiff_t o) {
                const Vec<T> value = tanh_of<T>(load(candidate + o));

@@ -10,5 +10,7 @@
   extern "C" int64_t mlp_forward_##NAME(const MlpCall<T>* call) { return Mlp<T>{*call}.forward(), 0; } \
   extern "C" int64_t mlp_backward_##NAME(const MlpCall<T>* call) { return Mlp<T>{*call}.backward(), 0; }
 
+extern "C" int64_t multiplies_bfloat() { return HAS_BFLOAT; }
+
 FOR(float, 32)
 FOR(double, 64)

@@ -26,12 +26,16 @@ class Library:
     Args:
         file: the shared library.
         seconds: how long it took to compile; 0 if it was there already.
+
+    Attributes:
+        multiplies_bf16: whether the CPU multiplies bfloat16 numbers.
     """
 
     def __init__(self, file: str, seconds: float) -> None:
         self.seconds = seconds
         loaded = ctypes.CDLL(file)
         names = [f"{what}_{part}" for what in ("rounds", "mlp") for part in ("numbers", "forward", "backward")]
+        self.multiplies_bf16 = bool(_function(loaded, "multiplies_bfloat")())
         self._functions = {(n, dtype): _function(loaded, f"{n}_{end}") for n in names for dtype, end in _SUFFIX.items()}
 
     def call(self, name: str, dtype: torch.dtype, argument: ctypes.Structure) -> int:
@@ -39,9 +43,9 @@ class Library:
         return int(self._functions[name, dtype](ctypes.addressof(argument)))
 
 
-def _function(loaded: ctypes.CDLL, name: str) -> Callable[[int], int]:
+def _function(loaded: ctypes.CDLL, name: str) -> Callable[..., int]:
     function = getattr(loaded, name)
-    function.restype, function.argtypes = ctypes.c_int64, (ctypes.c_void_p,)
+    function.restype, function.argtypes = ctypes.c_int64, () if name == "multiplies_bfloat" else (ctypes.c_void_p,)
     return function
 
 
@@ -70,7 +74,18 @@ def library_for(kernels: str, x: Tensor, width: int) -> Library | None:
     if torch.compiler.is_compiling():
         return None
     found = library()
-    return None if isinstance(found, str) else found
+    if isinstance(found, str) or (wants_bf16(x.dtype) and not found.multiplies_bf16):
+        return None
+    return found
+
+
+def wants_bf16(dtype: torch.dtype) -> bool:
+    """Return whether PyTorch is told to round the operands of products of this type to bfloat16, on the CPU."""
+    return (
+        dtype == torch.float32
+        and getattr(torch.backends.mkldnn, "matmul", None) is not None
+        and (torch.backends.mkldnn.matmul.fp32_precision == "bf16")
+    )
 
 
 def address(tensor: Tensor | None) -> int | None:

@@ -5,7 +5,7 @@
 
 // One call. Arrays are contiguous; layer i has weight (sizes[i + 1], sizes[i]) and bias (sizes[i + 1]).
 template <class T> struct MlpCall {
-  int64_t rows, depth, final_tanh, keep;
+  int64_t rows, depth, final_tanh, bfloat, keep;
   const int64_t* sizes;      // depth + 1
   const T* x;                // (rows, sizes[0])
   const T* const* weights;   // weight and bias of each layer
@@ -68,7 +68,7 @@ template <class T> struct Mlp {
       if (i == depth() - 1 && single())
         pad(1, size(i), width(i), call.weights[2 * i], weight(i));
       else
-        pack(call.weights[2 * i], size(i), size(i + 1), width(i + 1), true, weight(i));
+        pack(call.bfloat, call.weights[2 * i], size(i), size(i + 1), width(i + 1), true, weight(i));
       pad(1, size(i + 1), width(i + 1), call.weights[2 * i + 1], bias(i));
     }
     for (ptrdiff_t begin = 0; begin < call.rows; begin += chunk()) {
@@ -93,7 +93,7 @@ template <class T> struct Mlp {
     T* out = output(i, begin);
     const ptrdiff_t columns = width(i + 1);
     const bool plain = last && !call.final_tanh;
-    multiply(n, columns, size(i), width(i), Terms<T>{1, {x}, {weight(i)}}, bias(i), 0, out,
+    multiply(n, columns, size(i), width(i), Terms<T>{bool(call.bfloat), 1, {x}, {weight(i)}}, bias(i), 0, out,
              [&](ptrdiff_t r, ptrdiff_t rows, ptrdiff_t c, ptrdiff_t some) {
                if (!plain) each<T>(columns, r, rows, c, some, [&](ptrdiff_t o) { store(out + o, tanh_of<T>(load(out + o))); });
              });
@@ -110,7 +110,7 @@ template <class T> struct Mlp {
 
   void backward() const {
     for (ptrdiff_t i = 0; i < depth(); ++i) {
-      pack(call.weights[2 * i], size(i + 1), size(i), width(i), false, weight(i));
+      pack(call.bfloat && !(i == depth() - 1 && single()), call.weights[2 * i], size(i + 1), size(i), width(i), false, weight(i));
       std::fill(weight_grad(i), weight_grad(i) + square(i), T(0));
       std::fill(bias_grad(i), bias_grad(i) + width(i + 1), T(0));
     }
@@ -137,7 +137,7 @@ template <class T> struct Mlp {
       if (row)
         row_gradients(i, x, call.upper + begin, n);
       else {
-        if (call.grads[2 * i]) add_outer(n, size(i + 1), width(i + 1), width(i), delta, x, weight_grad(i));
+        if (call.grads[2 * i]) add_outer(false, n, size(i + 1), width(i + 1), width(i), delta, x, weight_grad(i));
         if (call.grads[2 * i + 1]) add_rows(n, width(i + 1), delta, bias_grad(i));
       }
       if (i == end && !(i == 0 && call.d_x)) return;
@@ -156,7 +156,7 @@ template <class T> struct Mlp {
             through(r, 1, c, panel);
           }
       } else {
-        multiply(n, width(i), size(i + 1), width(i + 1), Terms<T>{1, {delta}, {weight(i)}}, (const T*)nullptr, 0, other,
+        multiply(n, width(i), size(i + 1), width(i + 1), Terms<T>{bool(call.bfloat), 1, {delta}, {weight(i)}}, (const T*)nullptr, 0, other,
                  through);
       }
       std::swap(delta, other);

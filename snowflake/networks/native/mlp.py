@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from snowflake.networks.native.library import Library, address, addresses
+from snowflake.networks.native.library import Library, address, addresses, wants_bf16
 from snowflake.networks.workspace import Pool
 
 
@@ -18,25 +18,26 @@ class Call(ctypes.Structure):
     """`MlpCall` in mlp.h."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("rows", "depth", "final_tanh", "keep")),
+        *((name, ctypes.c_int64) for name in ("rows", "depth", "final_tanh", "bf16", "keep")),
         *((name, ctypes.c_void_p) for name in ("sizes", "x", "weights", "out", "memory", "upper", "d_x", "grads")),
     )
 
 
 class _Key(NamedTuple):
-    """What calls a piece of memory fits: rows, widths, whether outputs of layers are kept."""
+    """What calls a piece of memory fits: rows, widths, whether products are of bfloat16, and outputs of layers kept."""
 
     library: Library
     rows: int
     sizes: tuple[int, ...]
     final_tanh: bool
     dtype: torch.dtype
+    bf16: bool
     keep: bool
 
     def call(self) -> Call:
         """Return a call with these sizes, without any array. The sizes live as long as it."""
         sizes = (ctypes.c_int64 * len(self.sizes))(*self.sizes)
-        call = Call(self.rows, len(self.sizes) - 1, self.final_tanh, self.keep)
+        call = Call(self.rows, len(self.sizes) - 1, self.final_tanh, self.bf16, self.keep)
         call.sizes = ctypes.cast(sizes, ctypes.c_void_p)
         call.kept = sizes
         return call
@@ -75,7 +76,7 @@ def mlp(
     rows = x.reshape(-1, x.shape[-1])
     sizes = (rows.shape[1], *(len(bias) for _, bias in layers))
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *weights))
-    key = _Key(library, len(rows), sizes, final_tanh, x.dtype, keep)
+    key = _Key(library, len(rows), sizes, final_tanh, x.dtype, wants_bf16(x.dtype), keep)
     if keep:
         out = _MLPFunction.apply(key, pool, rows.contiguous(), *weights)
     else:

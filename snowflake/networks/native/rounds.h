@@ -6,7 +6,7 @@
 
 // One call. Arrays are contiguous, rows of `size` numbers; nodes come first, row 0 of them the root.
 template <class T> struct Call {
-  int64_t nodes, batch, size, count, depth, keep;
+  int64_t nodes, batch, size, count, depth, bfloat, keep;
   const int64_t *senders_start, *senders;      // of each node, in compressed rows; null where nodes have no neighbours
   const T* senders_weight;
   const int64_t *receivers_start, *receivers;  // the same the other way round
@@ -23,17 +23,17 @@ constexpr ptrdiff_t CHUNK_BYTES = 1 << 17;  // of one array: a round's arrays an
 constexpr int KEEP = 0, RESET = 1, CANDIDATE = 2, STATE = 3, SENT = 4;  // arrays of a round; SENT and more: layers
 constexpr int TYPES = 2, UPDATE_MATRICES = 6, UPDATE_BIASES = 3;
 constexpr int GOT = 0, FIRST = 1, SCALED = 2, D_KEEP = 3, D_RESET = 4, D_CANDIDATE = 5, D_GOT = 6, UPPER = 7, SPARE = 9;
-constexpr int TEMPORARIES = 10;
+constexpr int PAIRED = 10, TEMPORARIES = 16;  // PAIRED and more: operands as `pair_rows` lays them out
 
 // Where everything lies in `memory`.
 template <class T> struct Plan {
   ptrdiff_t nodes, batch, size, width, count, depth, chunk, matrices, biases, square;
-  bool keep;
+  bool bfloat, keep;
 
   explicit Plan(const Call<T>& call)
       : nodes(call.nodes), batch(call.batch), size(call.size), width(padded<T>(call.size)), count(call.count),
         depth(call.depth), matrices(call.depth + TYPES * UPDATE_MATRICES), biases(call.depth + TYPES * UPDATE_BIASES),
-        square(width * width), keep(call.keep) {
+        square(width * width), bfloat(call.bfloat), keep(call.keep) {
     chunk = std::max<ptrdiff_t>(1, CHUNK_BYTES / ptrdiff_t(nodes * width * sizeof(T)));
     if (chunk > TILE_ROWS) chunk -= chunk % TILE_ROWS;
     chunk = std::min(chunk, batch);
@@ -116,7 +116,7 @@ template <class T> void pack_weights(const Call<T>& call, const Plan<T>& plan, b
   const ptrdiff_t size = plan.size;
   for (ptrdiff_t i = 0; i < plan.matrices; ++i) {
     const Place place = matrix_place(i, plan.depth);
-    pack(call.weights[place.weight] + place.part * size * size, size, size, plan.width, transpose, at.matrix(i));
+    pack(plan.bfloat, call.weights[place.weight] + place.part * size * size, size, size, plan.width, transpose, at.matrix(i));
   }
   for (ptrdiff_t i = 0; i < plan.biases; ++i) {
     const Place place = bias_place(i, plan.depth);

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from snowflake.networks.native.library import Library, address, addresses
+from snowflake.networks.native.library import Library, address, addresses, wants_bf16
 
 POINTERS = (
     *("senders_start", "senders", "senders_weight", "receivers_start", "receivers", "receivers_weight"),
@@ -22,7 +22,7 @@ class Call(ctypes.Structure):
     """`Call` in rounds.h."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("nodes", "batch", "size", "count", "depth", "keep")),
+        *((name, ctypes.c_int64) for name in ("nodes", "batch", "size", "count", "depth", "bf16", "keep")),
         *((name, ctypes.c_void_p) for name in POINTERS),
     )
 
@@ -44,18 +44,29 @@ class Links(NamedTuple):
 
 
 class NativeKey(NamedTuple):
-    """What calls a piece of memory fits: rounds, layers of the message function, (V, N, H), whether rounds are kept."""
+    """What calls a piece of memory fits.
+
+    Attributes:
+        library: the compiled library.
+        count: rounds.
+        depth: layers of the message function.
+        shape: of the states, (V, N, H).
+        dtype: of all arrays.
+        bf16: whether operands of products are rounded to bfloat16.
+        keep: whether what a backward pass reads is kept.
+    """
 
     library: Library
     count: int
     depth: int
     shape: tuple[int, ...]
     dtype: torch.dtype
+    bf16: bool
     keep: bool
 
     def call(self) -> Call:
         """Return a call with these sizes, without any array."""
-        return Call(*self.shape, self.count, self.depth, self.keep)
+        return Call(*self.shape, self.count, self.depth, self.bf16, self.keep)
 
     def numbers(self) -> int:
         """Return how many numbers it takes."""
@@ -88,7 +99,8 @@ class NativeRounds:
 
     def key(self, count: int, depth: int, states: Tensor, *, keep: bool) -> NativeKey:
         """Return what memory a call on states (V, N, H) takes."""
-        return NativeKey(self.library, count, depth, tuple(states.shape), states.dtype, keep)
+        bf16 = wants_bf16(states.dtype)
+        return NativeKey(self.library, count, depth, tuple(states.shape), states.dtype, bf16, keep)
 
     def forward(self, space: NativeSpace, states: Tensor, received: Tensor | None, weights: Sequence[Tensor]) -> Tensor:
         """Return the states after all rounds, in the order of arguments of `run_rounds`."""
