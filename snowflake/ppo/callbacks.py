@@ -155,7 +155,7 @@ class ProgressCallback(BaseCallback):
     def _on_training_start(self) -> None:
         self.begin, self.first, self.last_line = time.monotonic(), self.model.num_timesteps, time.monotonic()
         print(table(self.model.policy.actor), file=sys.stderr, flush=True)
-        if self.model.device.type == "cpu":
+        if self.model.device.type == "cpu" and self.model.policy.numerics is None:
             print(choice(self.model.policy.config), file=sys.stderr, flush=True)
         if self.console.is_terminal:
             self.progress = Progress(

@@ -118,7 +118,13 @@ def choice(config: PolicyConfig) -> str:
     if config.hidden_size > MAX_WIDTH:
         return f"kernels: fused, hand-written in PyTorch, since hidden_size is above {MAX_WIDTH}"
     took = f" (which took {found.seconds:.0f} s)" if found.seconds else ""
-    if config.network == "mlp" or (config.message_layer == "mlp" and config.aggregation != "max"):
+    reasons = {
+        config.message_layer: config.message_layer != "mlp",
+        "aggregation max": config.aggregation == "max",
+        f"gru {config.gru}": config.gru != "reset_before",
+        "unit scaling": config.parametrization == "unit",
+    }
+    what = next((reason for reason, holds in reasons.items() if holds), None)
+    if what is None or config.network == "mlp":
         return f"kernels: compiled{took}"
-    what = config.message_layer if config.message_layer != "mlp" else "aggregation max"
     return f"kernels: compiled{took}, but the rounds of messages are autograd's, since {what} has no others"
