@@ -48,10 +48,11 @@ class PolicyConfig(MemoryOptions):
     """Critic components kept at their initial values."""
     equality_edges: bool = False
     """Also link joints that an equality constraint ties together (feature set general)."""
-    kernels: str = "fused"
-    """Rounds of messages on the CPU: fused (hand-written forward and backward) or reference (autograd)."""
     parametrization: str = "standard"
     """standard, or unit: weights, activations and gradients of RMS 1 at the start, with the rates of --config unit."""
+    kernels: str = "auto"
+    """Rounds of messages on the CPU: compiled (in C++, at first use), fused (hand-written forward and backward in
+    PyTorch), reference (autograd), or auto: compiled where there is a C++ compiler, else fused."""
     init: str = "independent"
     """Initial matrices: independent, or shared_seed (all matrices of one shape equal, as the official code)."""
     actuator_wiring: str = "correct"
@@ -70,7 +71,7 @@ class PolicyConfig(MemoryOptions):
         check_choice("policy", "log_std", self.log_std, ("per_class", "per_actuator"))
         check_range("policy", "log_std_init", self.log_std_init, -20.0, 2.0)
         check_choice("policy", "critic_readout", self.critic_readout, ("mean", "sum", "root"))
-        check_choice("policy", "kernels", self.kernels, ("fused", "reference"))
+        check_choice("policy", "kernels", self.kernels, ("auto", "compiled", "fused", "reference"))
         check_choice("policy", "parametrization", self.parametrization, ("standard", "unit"))
         if self.gru == "reset_after" and self.parametrization == "unit":
             raise UserError(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from snowflake.config.policy import PolicyConfig
 from snowflake.graph import MorphologyGraph
+from snowflake.networks.native.rounds import Links
 
 
 class _Cache:
@@ -17,6 +18,7 @@ class _Cache:
 
     def __init__(self) -> None:
         self.pair: tuple[Tensor, Tensor] | None = None
+        self.links: tuple[Links, Links] | None = None
 
     def __reduce__(self) -> tuple[type[_Cache], tuple[()]]:
         return _Cache, ()
@@ -88,6 +90,14 @@ class BodyIndices(nn.Module):
         if self._sparse.pair is None or self._sparse.pair[0].dtype != self.adjacency.dtype:
             self._sparse.pair = (_rows(self.adjacency), _rows(self.adjacency.t()))
         return self._sparse.pair
+
+    def links(self) -> tuple[Links, Links] | None:
+        """Return the entries of the matrix that aggregates, and of its transpose; None without any."""
+        if self.alone:
+            return None
+        if self._sparse.links is None or self._sparse.links[0].weight.dtype != self.adjacency.dtype:
+            self._sparse.links = (Links.of(self.adjacency), Links.of(self.adjacency.t()))
+        return self._sparse.links
 
     def gather(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the inputs of the root (N, F_root) and of the joints (N, V - 1, F_joint) from obs (N, D or wider)."""

@@ -14,8 +14,11 @@ from snowflake.graph import MorphologyGraph
 from snowflake.networks.activation import tanh
 from snowflake.networks.base import Actor, Critic, Prepared, linear, single_graph
 from snowflake.networks.init import Initializer
+from snowflake.networks.native.library import library_for
+from snowflake.networks.native.mlp import mlp
 from snowflake.networks.normalizer import RunningNorm
 from snowflake.networks.registry import register_actor, register_critic
+from snowflake.networks.workspace import Pool
 
 _OUTPUT_NORM = 0.01  # small first outputs: means near 0, values near 0
 
@@ -26,6 +29,7 @@ class MLP(nn.Module):
     Args:
         sizes: widths from input to output, at least two.
         final_tanh: whether tanh follows the last layer too.
+        kernels: `PolicyConfig.kernels`: by the compiled library on the CPU if that says so.
 
     Weights are uninitialised: see `Initializer`.
 
@@ -33,10 +37,11 @@ class MLP(nn.Module):
         (..., sizes[0]) -> (..., sizes[-1])
     """
 
-    def __init__(self, sizes: Sequence[int], *, final_tanh: bool) -> None:
+    def __init__(self, sizes: Sequence[int], *, final_tanh: bool, kernels: str = "reference") -> None:
         super().__init__()
         self.layers = nn.ModuleList(linear(a, b) for a, b in pairwise(sizes))
-        self.final_tanh = final_tanh
+        self.final_tanh, self.kernels = final_tanh, kernels
+        self._memory = Pool()
 
     def linears(self) -> list[nn.Linear]:
         """Return the layers, first to last."""
@@ -44,6 +49,10 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layers."""
+        native = library_for(self.kernels, x, max(max(layer.weight.shape) for layer in self.linears()))
+        if native is not None and all(type(layer) is nn.Linear for layer in self.layers):  # none was swapped
+            layers = [(layer.weight, layer.bias) for layer in self.linears()]
+            return mlp(native, self._memory, x, layers, final_tanh=self.final_tanh)
         *hidden, last = self.layers
         for layer in hidden:
             x = tanh(layer(x))
@@ -115,7 +124,7 @@ class FlatCritic(Critic):
 
 
 def _flat_layers(obs_dim: int, out_dim: int, config: PolicyConfig, generator: torch.Generator) -> tuple[MLP, nn.Linear]:
-    hidden = MLP((obs_dim, config.hidden_size, config.hidden_size), final_tanh=True)
+    hidden = MLP((obs_dim, config.hidden_size, config.hidden_size), final_tanh=True, kernels=config.kernels)
     output = linear(config.hidden_size, out_dim)
     init = Initializer(config.init, generator)
     for layer in hidden.linears():

@@ -21,6 +21,8 @@ from snowflake.networks.body import BodyIndices
 from snowflake.networks.gru import ResetAfterUpdate
 from snowflake.networks.init import Initializer
 from snowflake.networks.mlp import MLP
+from snowflake.networks.native.library import library_for
+from snowflake.networks.native.rounds import NativeRounds
 from snowflake.networks.nodes import NodeActor, NodeNetwork
 from snowflake.networks.registry import register_actor
 from snowflake.networks.rounds import GRUWeights, Rounds, run_rounds
@@ -103,10 +105,13 @@ class GraphNetwork(NodeNetwork):
 
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, init: Initializer) -> None:
         super().__init__(graphs, config, init)
-        self._workspaces, size = Pool(), config.hidden_size
-        self.message = MLP((size,) * 4, final_tanh=True) if config.message_layer == "mlp" else self._convolution(init)
+        self._workspaces, size, kernels = Pool(), config.hidden_size, config.kernels
+        if config.message_layer == "mlp":
+            self.message = MLP((size,) * 4, final_tanh=True, kernels=kernels)
+        else:
+            self.message = self._convolution(init)
         self.update = NodeUpdate(size, init, config.gru)
-        self.decoder = MLP((self.decoder_inputs(), size, size, 1), final_tanh=False)
+        self.decoder = MLP((self.decoder_inputs(), size, size, 1), final_tanh=False, kernels=kernels)
         for part in (self.message, self.decoder):
             for layer in part.linears() if isinstance(part, MLP) else ():
                 init.orthogonal(layer)
@@ -156,7 +161,7 @@ class GraphNetwork(NodeNetwork):
         """Return whether the rounds run as one hand-written operation: see `snowflake.networks.rounds`."""
         config = self.config
         return (
-            config.kernels == "fused"
+            config.kernels != "reference"
             and states.device.type == "cpu"
             and config.message_layer == "mlp"
             and config.aggregation != "max"
@@ -178,8 +183,13 @@ class GraphNetwork(NodeNetwork):
     def _fused_states(self, states: Tensor, received: Tensor | None, k: int) -> Tensor:
         body = self.body(k)
         message = cast(MLP, self.message).linears()
-        forth, back = body.sparse()
-        rounds = Rounds(self.config.propagation_steps, forth, back, len(message), self._workspaces)
+        native = library_for(self.config.kernels, states, states.shape[-1])
+        if native is None:
+            forth, back = body.sparse()
+            rounds = Rounds(self.config.propagation_steps, forth, back, len(message), self._workspaces)
+        else:
+            own = NativeRounds(native, body.links())
+            rounds = Rounds(self.config.propagation_steps, None, None, len(message), self._workspaces, own)
         weights = tuple(p for layer in message for p in (layer.weight, layer.bias))
         root, joint = (cast(GRUUpdate, unit).weights() for unit in (self.update.root, self.update.joint))
         return run_rounds(rounds, states, received, weights, root, joint)

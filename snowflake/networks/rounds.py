@@ -1,8 +1,9 @@
 """The rounds of messages as one hand-written operation, forward and backward, for the CPU.
 
-What autograd would do op by op runs here on buffers that are kept from call to call, with matrix products that
-accumulate in place and each point-wise step a single pass. The plain form is `GraphNetwork.final_states`; both give the
-same up to rounding. It may run in several threads at once, each call on a workspace of its own.
+By the compiled library of `snowflake.networks.native` where there is one. Else in PyTorch: what autograd would do op by
+op runs here on buffers that are kept from call to call, with matrix products that accumulate in place and each
+point-wise step a single pass. The plain form is `GraphNetwork.final_states`; all give the same up to rounding. Either
+may run in several threads at once, each call on a workspace of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from snowflake.networks.activation import tanh_
 from snowflake.networks.base import block_rows
+from snowflake.networks.native.rounds import NativeKey, NativeRounds
 from snowflake.networks.workspace import Key, Pair, Pool, RoundBuffers, Workspace, pair
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
@@ -36,10 +38,12 @@ class Rounds:
 
     Attributes:
         count: rounds T, at least 1.
-        adjacency: aggregates, (V, V), dense or in compressed rows; None where nodes have no neighbours.
+        adjacency: aggregates, (V, V), dense or in compressed rows; None where nodes have no neighbours. Not used, like
+            the next, by the compiled library.
         transposed: the same matrix with rows and columns exchanged.
         depth: layers of the message function.
         pool: workspaces that are free.
+        native: what the compiled library takes; None: in PyTorch.
     """
 
     count: int
@@ -47,9 +51,12 @@ class Rounds:
     transposed: Tensor | None
     depth: int
     pool: Pool
+    native: NativeRounds | None = None
 
-    def key(self, states: Tensor, *, keep: bool) -> Key:
+    def key(self, states: Tensor, *, keep: bool) -> Key | NativeKey:
         """Return what workspace a call on states (V, N, H) takes."""
+        if self.native is not None:
+            return self.native.key(self.count, self.depth, states, keep=keep)
         return Key(self.count, self.depth, tuple(states.shape), states.dtype, keep)
 
 
@@ -79,7 +86,7 @@ def run_rounds(
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return _RoundsFunction.apply(rounds, states.contiguous(), received, *weights)  # type: ignore[no-any-return]
     rows = block_rows(len(states) * states.shape[-1])
-    if states.shape[1] < 2 * rows:
+    if rounds.native is not None or states.shape[1] < 2 * rows:
         return _without_grad(rounds, states, received, weights)
     given = [None] * -(-states.shape[1] // rows) if received is None else received.split(rows, dim=1)
     blocks = zip(states.split(rows, dim=1), given, strict=True)
@@ -97,7 +104,8 @@ def _without_grad(rounds: Rounds, states: Tensor, received: Tensor | None, weigh
 class _RoundsFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rounds: Rounds, states: Tensor, received: Tensor | None, *weights: Tensor) -> Tensor:
-        ctx.rounds, ctx.space = rounds, rounds.pool.borrow(rounds.key(states, keep=True))
+        ctx.rounds, ctx.key = rounds, rounds.key(states, keep=True)
+        ctx.space = rounds.pool.borrow(ctx.key)
         ctx.save_for_backward(states, received, *weights)
         return _forward(rounds, ctx.space, states, received, weights)
 
@@ -106,10 +114,13 @@ class _RoundsFunction(torch.autograd.Function):
         states, received, *weights = ctx.saved_tensors
         space, ctx.space = ctx.space, None
         if space is None:  # differentiated before, and the graph kept
-            space = ctx.rounds.pool.borrow(ctx.rounds.key(states, keep=True))
+            space = ctx.rounds.pool.borrow(ctx.key)
             _forward(ctx.rounds, space, states, received, tuple(weights))
-        work = _Backward(ctx.rounds, space, states, received, weights, ctx.needs_input_grad)
-        grads = work.run(grad)
+        needed = ctx.needs_input_grad[1:]
+        if ctx.rounds.native is not None:
+            grads = ctx.rounds.native.backward(space, states, received, weights, needed, grad)
+        else:
+            grads = _Backward(ctx.rounds, space, states, received, weights, needed).run(grad)
         ctx.rounds.pool.give_back(space)
         return None, *grads
 
@@ -128,8 +139,10 @@ def _split(weights: tuple[Tensor, ...] | list[Any]) -> _Split:
 
 
 def _forward(
-    rounds: Rounds, space: Workspace, states: Tensor, received: Tensor | None, weights: tuple[Tensor, ...]
+    rounds: Rounds, space: Any, states: Tensor, received: Tensor | None, weights: tuple[Tensor, ...]
 ) -> Tensor:
+    if rounds.native is not None:
+        return rounds.native.forward(space, states, received, weights)
     batch, size = states.shape[1:]
     layers = [(w.t(), b) for w, b in zip(weights[8::2], weights[9::2], strict=True)]
     types = []
@@ -198,9 +211,9 @@ class _Backward:
         self.batch = states.shape[1]
         self.first = states.view(-1, states.shape[-1])
         self.received = None if received is None else received.reshape(self.first.shape)
-        self.needs_states, self.needs_received = needed[1], received is not None and needed[2]
+        self.needs_states, self.needs_received = needed[0], received is not None and needed[1]
         self.grads: list[Tensor | None] = [
-            torch.zeros_like(w) if need else None for w, need in zip(weights, needed[3:], strict=True)
+            torch.zeros_like(w) if need else None for w, need in zip(weights, needed[2:], strict=True)
         ]
         self.types = [_split(weights[0:4]), _split(weights[4:8])]
         self.layers = weights[8::2]

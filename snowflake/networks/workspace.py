@@ -33,6 +33,10 @@ class Key(NamedTuple):
         arrays = 2 + (self.depth + 4) * (self.rounds if self.keep else 2) + (7 if self.keep else 0)
         return arrays * nodes * batch * size
 
+    def space(self, memory: Tensor) -> Workspace:
+        """Lay it out in memory."""
+        return Workspace(self, memory)
+
 
 class RoundBuffers:
     """What one round computes and its backward pass reads; the rest is cheaper to compute again than to fetch.
@@ -102,11 +106,11 @@ class Pool:
     """
 
     limit: int = 2**29
-    free: list[Workspace] = field(default_factory=list)
+    free: list[Any] = field(default_factory=list)
     lock: Any = field(default_factory=threading.Lock)
 
-    def borrow(self, key: Key) -> Workspace:
-        """Take a workspace that fits, or whose memory is large enough, or make one, on the CPU."""
+    def borrow(self, key: Any) -> Any:
+        """Take a workspace that fits a key, or whose memory is large enough, or make one, on the CPU."""
         size = key.numbers()
         with self.lock:
             for i in reversed(range(len(self.free))):
@@ -114,10 +118,10 @@ class Pool:
                     return self.free.pop(i)
             for i, space in enumerate(self.free):
                 if space.key.dtype == key.dtype and size <= len(space.memory) <= 2 * size:
-                    return Workspace(key, self.free.pop(i).memory)
-        return Workspace(key, torch.empty(size, dtype=key.dtype))
+                    return key.space(self.free.pop(i).memory)
+        return key.space(torch.empty(size, dtype=key.dtype))
 
-    def give_back(self, space: Workspace) -> None:
+    def give_back(self, space: Any) -> None:
         """Let another call use a workspace."""
         with self.lock:
             self.free.append(space)

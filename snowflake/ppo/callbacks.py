@@ -17,6 +17,7 @@ from snowflake.evaluation.controllers import policy_controller
 from snowflake.evaluation.rollout import evaluate
 from snowflake.files import append_line, dump_json
 from snowflake.freezing import FrozenBytes, table
+from snowflake.networks.native.library import choice
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.ppo.events import sync_events
 from snowflake.run import Run
@@ -157,7 +158,10 @@ class ProgressCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         self.begin, self.first, self.last_line = time.monotonic(), self.model.num_timesteps, time.monotonic()
-        print(table(cast(GraphActorCriticPolicy, self.model.policy).actor), file=sys.stderr, flush=True)
+        policy = cast(GraphActorCriticPolicy, self.model.policy)
+        print(table(policy.actor), file=sys.stderr, flush=True)
+        if self.model.device.type == "cpu" and policy.numerics is None:
+            print(choice(policy.config), file=sys.stderr, flush=True)
         if self.console.is_terminal:
             self.progress = Progress(
                 TextColumn("{task.description}"),

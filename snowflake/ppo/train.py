@@ -22,6 +22,7 @@ from snowflake.config import TrainConfig
 from snowflake.config.loader import to_yaml
 from snowflake.files import dump_json, sweep_up, write_atomic
 from snowflake.json_files import parse_entry
+from snowflake.networks.native.library import choice
 from snowflake.ppo.algorithm import SnowflakePPO
 from snowflake.ppo.bad_numbers import BadNumbers
 from snowflake.ppo.callbacks import ProgressCallback, RunCallback, TrainingStopped, hyperparameters
@@ -199,6 +200,8 @@ def build(config: TrainConfig, morphologies: Sequence[Morphology] | None = None)
     """
     _check_device(config.device)
     compiled = resolve(config.compile, config.device, config.precision) == "on"
+    if config.policy.kernels == "compiled":
+        choice(config.policy)  # refuses it where there is no compiler
     # Uncompiled, an update on the CPU has threads of its own, and a step of the environments is too little to share.
     torch.set_num_threads(config.torch_threads or available_cores() if compiled else 1)
     env = LocomotionVecEnv(

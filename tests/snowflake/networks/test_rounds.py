@@ -16,6 +16,7 @@ from snowflake.config.policy import PolicyConfig
 from snowflake.freezing import freeze
 from snowflake.graph import MorphologyGraph
 from snowflake.networks import Actor, NerveNetActor, rounds
+from snowflake.networks.native.library import library
 from snowflake.policy import GraphActorCriticPolicy
 from tests.snowflake.graph.models import from_xml
 from tests.snowflake.networks.test_general_body import TOYS
@@ -41,8 +42,8 @@ TINY: dict[str, object] = {"hidden_size": 8, "propagation_steps": 2}
 def policies(
     graphs: Sequence[MorphologyGraph], dtype: torch.dtype, **config: object
 ) -> tuple[GraphActorCriticPolicy, GraphActorCriticPolicy]:
-    """The same policy with fused and with reference kernels."""
-    base = PolicyConfig(**(TINY | {"critic": "graph"} | config))  # type: ignore[arg-type]
+    """The same policy with fused (or those of the config) and with reference kernels."""
+    base = PolicyConfig(**(TINY | {"critic": "graph", "kernels": "fused"} | config))  # type: ignore[arg-type]
     fused = GraphActorCriticPolicy.for_graphs(graphs, base).to(dtype)
     plain = GraphActorCriticPolicy.for_graphs(graphs, dataclasses.replace(base, kernels="reference")).to(dtype)
     for one, other in ((fused.actor, plain.actor), (fused.critic, plain.critic)):
@@ -93,20 +94,29 @@ def assert_same(graphs: Sequence[MorphologyGraph], monkeypatch: pytest.MonkeyPat
         assert any(float(g.norm()) > 0 for g in grads)
 
 
+@pytest.fixture(params=["compiled", "fused"])
+def kernels(request: pytest.FixtureRequest) -> str:
+    """Both hand-written forms of the rounds."""
+    if request.param == "compiled" and isinstance(library(), str):
+        pytest.skip(f"{library()}")
+    return request.param
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_loss_and_gradients(name: str, graph_of: Callable[[str], MorphologyGraph], monkeypatch) -> None:
-    assert_same([graph_of("centipede-4")], monkeypatch, **CASES[name])
+def test_loss_and_gradients(name: str, kernels: str, graph_of: Callable[[str], MorphologyGraph], monkeypatch) -> None:
+    assert_same([graph_of("centipede-4")], monkeypatch, **CASES[name], kernels=kernels)
 
 
 @pytest.mark.parametrize("name", ["snowflake", "nervenet", "message frozen"])
-def test_several_bodies(name: str, graph_of: Callable[[str], MorphologyGraph], monkeypatch) -> None:
-    assert_same([graph_of(body) for body in ("centipede-4", "centipede-8", "centipede-6")], monkeypatch, **CASES[name])
+def test_several_bodies(name: str, kernels: str, graph_of: Callable[[str], MorphologyGraph], monkeypatch) -> None:
+    graphs = [graph_of(body) for body in ("centipede-4", "centipede-8", "centipede-6")]
+    assert_same(graphs, monkeypatch, **CASES[name], kernels=kernels)
 
 
 @pytest.mark.parametrize("body", TOYS)  # a single node, muscles with activations, ball joints
 @pytest.mark.parametrize("name", ["snowflake", "nervenet"])
-def test_general_features(name: str, body: str, monkeypatch) -> None:
-    assert_same([from_xml(*TOYS[body])[1]], monkeypatch, **CASES[name])
+def test_general_features(name: str, kernels: str, body: str, monkeypatch) -> None:
+    assert_same([from_xml(*TOYS[body])[1]], monkeypatch, **CASES[name], kernels=kernels)
 
 
 def test_dense_aggregation_where_mkl_is_missing(graph_of: Callable[[str], MorphologyGraph], monkeypatch) -> None:
@@ -143,7 +153,7 @@ def work(actor: Actor, obs: Tensor) -> tuple[int, int]:
 
 def test_freezing_saves_products(make_actor: Callable[..., NerveNetActor], observations: Callable[..., Tensor]) -> None:
     size, rows, steps = 64, 4, 4
-    trained, frozen = make_actor("centipede-6"), make_actor("centipede-6")
+    trained, frozen = (make_actor("centipede-6", kernels="fused") for _ in range(2))
     freeze(frozen, SNOWFLAKE, train_node_table=False)
     obs = observations(trained.graphs[0], rows)
     of_trained, of_frozen = work(trained, obs), work(frozen, obs)
@@ -157,8 +167,8 @@ def test_freezing_saves_products(make_actor: Callable[..., NerveNetActor], obser
     assert ratio == pytest.approx(89 / 114, rel=2e-3)
 
 
-def test_no_call_writes_into_a_result(make_actor: Callable[..., NerveNetActor], observations) -> None:
-    actor = make_actor("centipede-4", **TINY)
+def test_no_call_writes_into_a_result(kernels: str, make_actor: Callable[..., NerveNetActor], observations) -> None:
+    actor = make_actor("centipede-4", **TINY, kernels=kernels)
     obs = observations(actor.graphs[0], 5)
     with torch.no_grad():
         first = actor.final_states(actor.prepare(obs), 0)
@@ -173,8 +183,10 @@ def test_no_call_writes_into_a_result(make_actor: Callable[..., NerveNetActor], 
     assert all(torch.equal(a, b) for a, b in zip(grads, kept_grads, strict=True))
 
 
-def test_two_forward_passes_before_one_backward(make_actor: Callable[..., NerveNetActor], observations) -> None:
-    actor = make_actor("centipede-4", **TINY).double()
+def test_two_forward_passes_before_one_backward(
+    kernels: str, make_actor: Callable[..., NerveNetActor], observations
+) -> None:
+    actor = make_actor("centipede-4", **TINY, kernels=kernels).double()
     parameters = list(actor.update.parameters())
     obs = observations(actor.graphs[0], 5).double()
 
@@ -188,8 +200,10 @@ def test_two_forward_passes_before_one_backward(make_actor: Callable[..., NerveN
         torch.testing.assert_close(a + b, both, rtol=1e-10, atol=1e-12)
 
 
-def test_a_kept_graph_is_differentiated_again(make_actor: Callable[..., NerveNetActor], observations) -> None:
-    actor = make_actor("centipede-4", **TINY)
+def test_a_kept_graph_is_differentiated_again(
+    kernels: str, make_actor: Callable[..., NerveNetActor], observations
+) -> None:
+    actor = make_actor("centipede-4", **TINY, kernels=kernels)
     parameters = list(actor.update.parameters())
     loss = actor.final_states(actor.prepare(observations(actor.graphs[0], 5)), 0).sum()
     first = torch.autograd.grad(loss, parameters, retain_graph=True)
@@ -200,7 +214,7 @@ def test_a_kept_graph_is_differentiated_again(make_actor: Callable[..., NerveNet
 
 
 def test_memory_is_reused_and_bounded(make_actor: Callable[..., NerveNetActor], observations) -> None:
-    actor = make_actor("centipede-4", **TINY)
+    actor = make_actor("centipede-4", **TINY, kernels="fused")
     pool = actor._workspaces
 
     def step(rows: int) -> None:
@@ -219,7 +233,7 @@ def test_memory_is_reused_and_bounded(make_actor: Callable[..., NerveNetActor], 
 
 
 def test_many_rows_without_gradients_take_little_memory(make_actor: Callable[..., NerveNetActor], observations) -> None:
-    actor = make_actor("centipede-4", **TINY)
+    actor = make_actor("centipede-4", **TINY, kernels="fused")
     rows = 5 * actor.rows_at_once() + 3
     obs = observations(actor.graphs[0], rows)
     with torch.no_grad():
