@@ -17,8 +17,9 @@ from snowflake.cli.parsing import parse
 class NumericsFlags:
     """Draw the scales of weights, activations and gradients by layer over training, and the shares of the formats.
 
-    Reads the event files of runs trained with --precision; several are drawn one under the other. Writes
-    numerics-scales.png, numerics-shares.png and the numbers of both as CSV; prints a table.
+    Reads event files of runs trained with --precision; several are drawn one under the other.
+
+    Writes numerics-scales.png, numerics-shares.png and the numbers of both as CSV; prints a table.
     """
 
     runs: Annotated[

@@ -228,4 +228,6 @@ class NerveNetActor(GraphNetwork, NodeActor):
     components: ClassVar[tuple[str, ...]] = ("encoder", "memory", "message", "update", "decoder", "log_std")
 
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, generator: torch.Generator) -> None:
-        super().__init__(graphs, config, Initializer(config.init, generator))
+        init = Initializer(config.init, generator)
+        super().__init__(graphs, config, init)
+        self.add_memory(init)

@@ -198,10 +198,16 @@ class NodeActor(NodeNetwork, Actor):
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, init: Initializer) -> None:
         super().__init__(graphs, config, init)
         self.log_std = nn.Parameter(initial_log_std(self.graphs, config))
-        if config.memory != "none":
+        if config.memory == "none":
+            own = tuple(name for name in type(self).components if name != "memory")
+            self.components = own  # type: ignore[misc]  # of this object, since its class may have one
+
+    def add_memory(self, init: Initializer) -> None:
+        """Build the memory that the config names; last, so that the other initial weights do not depend on it."""
+        if self.config.memory != "none":
             first = self.graphs[0]
             features = len(first.root_columns), first.joint_columns.shape[1]
-            self.memory = NodeMemory(self.graphs, config, *features, init)
+            self.memory = NodeMemory(self.graphs, self.config, *features, init)
 
     def decoder_inputs(self) -> int:
         """See `NodeNetwork.decoder_inputs`."""

@@ -56,7 +56,8 @@ def sync_events(folder: Path) -> None:
     """Bring the event files onto the disk."""
     for file in folder.glob(EVENT_FILES):
         sync(file)
-    sync(folder)
+    if folder.is_dir():  # absent where nothing was logged
+        sync(folder)
 
 
 def _is_evaluation(event: Event) -> bool:

@@ -123,7 +123,7 @@ def test_mistakes_are_refused_and_change_nothing() -> None:
     actor = make()
     with pytest.raises(UserError, match=r"NerveNetActor has no component 'mesage': did you mean 'message'"):
         freeze(actor, ["encoder", "mesage"])
-    with pytest.raises(UserError, match=r"no component 'hidden': .*encoder, memory, message, update, decoder, log_std"):
+    with pytest.raises(UserError, match=r"no component 'hidden': .*encoder, message, update, decoder, log_std"):
         freeze(actor, ["hidden"])
     with pytest.raises(UserError, match="leaves NerveNetActor nothing to train"):
         freeze(actor, actor.components)

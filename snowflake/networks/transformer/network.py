@@ -151,7 +151,9 @@ class TransformerActor(TransformerNetwork, NodeActor):
     components: ClassVar[tuple[str, ...]] = ("encoder", "memory", "attention", "feedforward", "decoder", "log_std")
 
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, generator: torch.Generator) -> None:
-        super().__init__(graphs, config, Initializer(config.init, generator))
+        init = Initializer(config.init, generator)
+        super().__init__(graphs, config, init)
+        self.add_memory(init)
 
 
 @register_critic("transformer")

@@ -262,7 +262,7 @@ def test_every_annotation_can_be_read() -> None:
     seed=st.integers(0, 2**31 - 1),
     rate=st.floats(1e-300, 1000.0),
     norm=st.floats(1e-9, allow_nan=False),
-    device=st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20),
+    device=st.sampled_from(["auto", "cpu", "cuda", "cuda:1"]),
     freeze=st.lists(st.sampled_from(["encoder", "1e3", "no", "null", "~", " a", "#", "ä"]), max_size=3),
 )
 def test_any_config_round_trips(seed: int, rate: float, norm: float, device: str, freeze: list[str]) -> None:

@@ -23,9 +23,18 @@ class CountingPolicy(torch.nn.Module):
         self.seen: list[dict[str, Any]] = []
 
     def act(
-        self, obs: Any, state: Any, episode_start: Any, *, deterministic: bool, generator: Any, with_value: bool
+        self,
+        obs: Any,
+        state: Any,
+        episode_start: Any,
+        *,
+        deterministic: bool,
+        generator: Any,
+        with_value: bool,
+        deployed: bool,
     ) -> tuple[Any, ...]:
         assert not torch.is_grad_enabled()
+        assert deployed
         assert not with_value
         self.seen.append({"obs": obs, "state": state, "start": episode_start})
         count = 0 if state is None else state["count"]

@@ -206,7 +206,7 @@ def test_a_component_with_its_own_rate() -> None:
     for name, p in algorithm.policy.actor.named_parameters():
         assert torch.equal(p, before[name]) == name.startswith("decoder"), name
     now = [group["lr"] for group in algorithm.policy.optimizer.param_groups]
-    assert now == [0.0, 0.0, 0.01]  # the last of two updates, with no steps to go
+    assert now == [0.0, 0.01, 0.0]  # two of their own, the others' at the last of two updates, with no steps to go
     held = [id(p) for group in algorithm.policy.optimizer.param_groups for p in group["params"]]
     assert sorted(held) == sorted(id(p) for p in algorithm.policy.actor.parameters())
     with pytest.raises(UserError, match="component_learning_rates names 'encoder', which has nothing to train"):

@@ -15,6 +15,7 @@ import snowflake
 from agents.errors import UserError
 from snowflake.config import TrainConfig
 from snowflake.evaluation.controllers import policy_controller
+from snowflake.manifest import write_manifest
 from snowflake.policy import GraphActorCriticPolicy
 from snowflake.ppo.algorithm import SnowflakePPO
 from snowflake.ppo.sequences import Sequences
@@ -135,6 +136,7 @@ def test_resume_is_bit_equal(tmp_path: Path, memory: dict[str, Any], agents: tup
     (resumed.find_checkpoint("last") / "memory.safetensors").write_bytes(
         (tmp_path / "cut" / "checkpoints" / "step_000000000064" / "actor.safetensors").read_bytes()
     )
+    write_manifest(resumed.find_checkpoint("last"))  # else it is set aside as damaged
     with pytest.raises(UserError, match="its memory has another form"):
         resume(resumed.path, total_timesteps=512, progress=False)
 
@@ -223,7 +225,7 @@ def test_sparq_of_evaluation_leaves_training_dense_and_says_when_it_falls_back(c
         ({"policy": {"freeze": ("memory",)}}, "leave it out"),
         ({"policy": {"memory": "gru"}, "ppo": {"diagnostics_every": 1}}, "measures policies without memory"),
         ({"policy": {"memory": "gru"}, "ppo": {"collection": "whole_episodes"}}, "needs rollouts of one length"),
-        ({"policy": {"memory": "gru"}, "method": "mlp"}, "is for graph networks"),
+        ({"policy": {"memory": "gru"}, "method": "mlp"}, "is for networks over nodes"),
         ({"policy": {"memory": "gru"}, "precision": "bf16"}, "is computed in fp32"),
     ],
 )  # fmt: skip

@@ -112,7 +112,10 @@ def test_the_time_limit_ends_cells_saved(tmp_path: Path, capsys: pytest.CaptureF
     study = studies.write(tmp_path, studies.TINY.replace("512", "100_000_000").replace("[0, 1]", "[0]"))
     out = tmp_path / "out"
     argv = ["sweep", str(study), "--output", str(out), "--only", FLAT]
-    assert main([*argv, "--time-limit", "0.1"]) == 130
+    for minutes in ("0.1", "0.4", "1.6"):  # on a busy machine the first step is late
+        assert main([*argv, "--time-limit", minutes]) == 130
+        if (out / "runs" / FLAT / "checkpoints").exists() and Run.open(out / "runs" / FLAT).index()["last"]:
+            break
     step = Run.open(out / "runs" / FLAT).index()["last"]
     assert step > 0
     assert "stopped at step" in capsys.readouterr().err
