@@ -74,6 +74,6 @@ class Remembering(Base):
             actions, _, _, own = self.act(
                 obs, own, starts, deterministic=deterministic, with_value=False, deployed=True
             )
-        space = self.action_space
+        space: Any = self.action_space  # a Box
         clipped = np.clip(actions.cpu().numpy(), space.low, space.high)
         return clipped if batched else clipped[0], {name: tensor.cpu().numpy() for name, tensor in own.items()}

@@ -95,8 +95,8 @@ def record(run: Run, policy: GraphActorCriticPolicy, *, n_envs: int, steps: int,
             starts = terminated | truncated
     finally:
         env.close()
-    columns = [torch.stack(column) for column in zip(*rows, strict=True)]
-    return Record(*columns, *distributions(policy, *columns))
+    seen, begun, actions = (torch.stack(column) for column in zip(*rows, strict=True))
+    return Record(seen, begun, actions, *distributions(policy, seen, begun, actions))
 
 
 class _Sums:

@@ -54,8 +54,14 @@ def main(argv: list[str]) -> int:
         return 0
     from snowflake.ppo.train import resume
 
-    where = {"device": flags.device, "precision": flags.precision}
-    threads = {"torch_threads": flags.torch_threads, "num_threads": flags.num_threads}
-    command = ["snowflake", "resume", *argv]
-    print(closing_words(resume(flags.run, flags.total_timesteps, command=command, **where, **threads)))
+    run = resume(
+        flags.run,
+        flags.total_timesteps,
+        command=["snowflake", "resume", *argv],
+        device=flags.device,
+        precision=flags.precision,
+        torch_threads=flags.torch_threads,
+        num_threads=flags.num_threads,
+    )
+    print(closing_words(run))
     return 0

@@ -119,8 +119,10 @@ def _mlp(mlp: MLP, x: Tensor) -> Tensor:
     return x
 
 
-def _gru(gru: GRUUpdate, message: Tensor, state: Tensor) -> Tensor:
+def _gru(gru: nn.Module, message: Tensor, state: Tensor) -> Tensor:
     """The update written out, matrix by matrix, independent of `GRUUpdate.forward`."""
+    if not isinstance(gru, GRUUpdate):
+        raise NotImplementedError("the reference has the update of policy.gru reset_before only")
     w_keep, w_reset, w_candidate = gru.message.weight.chunk(3)
     b_keep, b_reset, b_candidate = gru.message.bias.chunk(3)
     u_keep, u_reset = gru.gates.weight.chunk(2)

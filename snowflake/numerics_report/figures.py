@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def _range(run: RunNumerics, network: str) -> tuple[float, float]:
     return float(every.min()), max(float(every.max()), float(every.min()) + 1.0)
 
 
-def _heat_map(axes: Axes, run: RunNumerics, network: str, operand: str, ends: tuple[float, float]) -> object | None:
+def _heat_map(axes: Axes, run: RunNumerics, network: str, operand: str, ends: tuple[float, float]) -> Any:
     from matplotlib.ticker import EngFormatter
 
     layers = run.layers(network)

@@ -22,7 +22,7 @@ NOTE = (
 
 def table(run: RunNumerics) -> str:
     """What was read of one run: a line for each operand of each layer, then a line for each network."""
-    lines = [HEAD]
+    lines: list[tuple[str, ...]] = [HEAD]
     for network in run.networks:
         for layer in run.layers(network):
             for operand in OPERANDS:

@@ -94,15 +94,14 @@ def fault_of_statistics(
     values = torch.tensor([value for name, value in statistics.items() if name not in _ALLOWED], dtype=torch.float64)
     if bool(values.isfinite().all()):
         return None
-    bad = [
-        n for n, good in zip((n for n in statistics if n not in _ALLOWED), values.isfinite(), strict=True) if not good
-    ]
+    known = [name for name in statistics if name not in _ALLOWED]
+    bad = [name for name, good in zip(known, values.isfinite().tolist(), strict=True) if not good]
     where = ""
     if rows is not None and len(broken := (~rows.isfinite()).nonzero()):
         first = int(broken[0, 0])
-        bad = [names[column] for row, column in broken.tolist() if row == first]
+        bad = [names[int(column)] for row, column in broken.tolist() if row == first]
         where = f" in minibatch {first + 1} of the update"
-    name = min(bad, key=lambda name: name == "grad_norm")  # the norm of all says less than the norm of one
+    name = min(bad, key=lambda n: n == "grad_norm")  # the norm of all says less than the norm of one
     return _words(name) + where
 
 
@@ -119,8 +118,7 @@ def fault_of_networks(policy: GraphActorCriticPolicy) -> str | None:
         for name, tensor in network.state_dict().items()
         if tensor.is_floating_point() and tensor.numel()
     }
-    largest = torch._foreach_norm(list(found.values()), torch.inf)
-    finite = torch.stack([value.double() for value in largest]).isfinite().tolist()
+    finite = torch.stack([tensor.double().norm(torch.inf) for tensor in found.values()]).isfinite().tolist()
     return next((f"parameter {name}" for name, good in zip(found, finite, strict=True) if not good), None)
 
 

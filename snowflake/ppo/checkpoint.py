@@ -84,8 +84,9 @@ def restore(algorithm: SnowflakePPO, folder: Path) -> None:
         algorithm.action_generator.set_state(generators["actions"])
         algorithm.minibatch_generator.set_state(generators["minibatches"])
         torch.set_rng_state(generators["torch"])
-        n, obs_dim = algorithm.env.num_envs, algorithm.observation_space.shape
-        algorithm._last_obs = _checked("last_obs", arrays.pop("last_obs"), np.zeros((n, *obs_dim), np.float32))
+        n = algorithm.env.num_envs
+        like = np.zeros((n, *(algorithm.observation_space.shape or ())), np.float32)
+        algorithm._last_obs = _checked("last_obs", arrays.pop("last_obs"), like)
         starts = _checked("last_episode_starts", arrays.pop("last_episode_starts"), np.ones(n, bool))
         algorithm._last_episode_starts = starts
         algorithm.env.set_state(_checked_arrays(arrays, algorithm.env.get_state()) | load_plain_state(algorithm, state))

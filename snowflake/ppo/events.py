@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[attr-defined]  # made by protobuf
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
 from snowflake.evaluation.curves import EVENT_FILES

@@ -48,7 +48,7 @@ class NativeKey(NamedTuple):
 
     Attributes:
         library: the compiled library.
-        count: rounds.
+        steps: rounds.
         depth: layers of the message function.
         shape: of the states, (V, N, H).
         dtype: of all arrays.
@@ -57,7 +57,7 @@ class NativeKey(NamedTuple):
     """
 
     library: Library
-    count: int
+    steps: int
     depth: int
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -66,7 +66,7 @@ class NativeKey(NamedTuple):
 
     def call(self) -> Call:
         """Return a call with these sizes, without any array."""
-        return Call(*self.shape, self.count, self.depth, self.bf16, self.keep)
+        return Call(*self.shape, self.steps, self.depth, self.bf16, self.keep)
 
     def numbers(self) -> int:
         """Return how many numbers it takes."""
