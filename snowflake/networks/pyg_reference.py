@@ -48,6 +48,7 @@ class NerveNetConv(MessagePassing):
             message = self.propagate(edge_index, x=x)
         updated = torch.empty_like(x)
         for kind, gru in ((ROOT_NODE, self.root), (JOINT_NODE, self.joint)):
+            assert isinstance(gru, GRUUpdate), "the reference knows this form of the update only"
             mask = node_type == kind
             updated[mask] = _gru(gru, message[mask], x[mask])
         return updated
