@@ -24,7 +24,7 @@ from snowflake.graph import MorphologyGraph
 from snowflake.networks import Network, build_actor, build_critic, map_log_std, map_mlp
 from snowflake.networks.memory import Past, State
 from snowflake.numerics import find_recipe, unit
-from snowflake.precision import PolicyNumerics, load_state, mean_std
+from snowflake.precision import PolicyNumerics, load_state, mean_std, numerics_of
 from snowflake.prepared import PreparedBatch, Runner
 from snowflake.remembering import Remembering
 
@@ -136,7 +136,7 @@ class GraphActorCriticPolicy(Remembering, ActorCriticPolicy):
 
         Args:
             recipe: a name; ``fp32`` leaves everything as it is.
-            backend: auto, emulate, scaled_mm or triton.
+            backend: auto, emulate, scaled_mm, triton or native.
             sampling: which tensors statistics see: training (differentiated ones), always, or off.
 
         Raises:
@@ -144,12 +144,9 @@ class GraphActorCriticPolicy(Remembering, ActorCriticPolicy):
         """
         if find_recipe(recipe).converts:
             networks = {"actor": self.actor, "critic": self.critic}
-            self.numerics = PolicyNumerics(
-                networks,
-                recipe,
-                backend=backend,
-                parametrization=self.config.parametrization,
-                sampling=sampling,
+            unit_or_standard = self.config.parametrization
+            self.numerics = numerics_of(
+                networks, recipe, backend=backend, parametrization=unit_or_standard, sampling=sampling
             )
 
     # --- distribution -------------------------------------------------------------------------------------------
@@ -177,12 +174,9 @@ class GraphActorCriticPolicy(Remembering, ActorCriticPolicy):
 
     @property
     def splits_batches(self) -> bool:
-        """Whether an update cuts minibatches into parts: on the CPU, uncompiled, in 32 bits.
-
-        Quantised layers see whole minibatches: a gradient's scale is the whole tensor's, and statistics would depend on
-        which thread comes first.
-        """
-        return self.action_mask.device.type == "cpu" and not self.calls.compiled and self.numerics is None
+        """Whether an update cuts minibatches into parts: on the CPU, uncompiled, without quantised layers."""
+        whole = self.numerics is not None and self.numerics.whole_batches
+        return self.action_mask.device.type == "cpu" and not self.calls.compiled and not whole
 
     def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Mean, log standard deviation and mask of real actuators, each ``(N, A)``; padded entries are 0.

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from agents.errors import UserError
+from snowflake.networks import Network
+from snowflake.networks.operands import refusal, round_operands
 from snowflake.numerics import Recipe, convert, find_recipe
 from snowflake.numerics.backends import choose
+from snowflake.numerics.convert import Row, table
 
 if TYPE_CHECKING:
     from snowflake.numerics import Conversion, Reading
+
+
+def numerics_of(
+    networks: Mapping[str, Network], recipe: str, *, backend: str, parametrization: str, sampling: str
+) -> PolicyNumerics:
+    """Compute networks by a recipe from now on: see `PolicyNumerics`.
+
+    By `native`, if it is asked for, or if backend is auto, recipe `bf16`, and the compiled library can compute the
+    actor so.
+
+    Raises:
+        UserError: `native` is asked for where it cannot be; what `snowflake.numerics.convert` refuses.
+    """
+    lacks = refusal(networks["actor"]) if recipe == "bf16" else "it is for precision bf16"
+    if backend == "native" and lacks:
+        raise UserError(f"backend 'native' cannot compute precision {recipe} here: {lacks}; choose auto or emulate")
+    if backend in ("auto", "native") and not lacks:
+        return NativeNumerics(networks, backend)
+    numerics = PolicyNumerics(networks, recipe, backend=backend, parametrization=parametrization, sampling=sampling)
+    if backend == "auto" and recipe == "bf16":
+        numerics.not_native = lacks
+    return numerics
 
 
 class PolicyNumerics:
@@ -27,14 +53,18 @@ class PolicyNumerics:
 
     Attributes:
         conversions: by the networks' names.
+        whole_batches: whether layers must see whole minibatches, one after the other: a gradient's scale is the whole
+            tensor's, and statistics would depend on which thread comes first.
 
     Raises:
         UserError: what `snowflake.numerics.convert` refuses.
     """
 
+    whole_batches = True
+
     def __init__(
         self,
-        networks: Mapping[str, nn.Module],
+        networks: Mapping[str, Network],
         recipe: str,
         *,
         backend: str = "auto",
@@ -43,6 +73,8 @@ class PolicyNumerics:
     ) -> None:
         self.recipe: Recipe = find_recipe(recipe)
         self.backend, self.parametrization = backend, parametrization
+        self.not_native = ""
+        """Why backend auto is not native, where recipe and device would let one expect it."""
         self.skipped_steps = 0
         """Minibatches of which nothing was applied, since a loss or a gradient was not finite."""
         self.device = next(iter(networks["actor"].parameters())).device
@@ -51,10 +83,10 @@ class PolicyNumerics:
             for name, network in networks.items()
         }
 
-    def again(self, networks: Mapping[str, nn.Module]) -> PolicyNumerics:
+    def again(self, networks: Mapping[str, Network]) -> PolicyNumerics:
         """Convert other networks by the same recipe, for evaluation; the actor takes over the formats chosen."""
         recipe = self.recipe.name
-        other = PolicyNumerics(
+        other = numerics_of(
             networks, recipe, backend=self.backend, parametrization=self.parametrization, sampling="off"
         )
         other.load({key: value for key, value in self.state().items() if key.startswith(f"{recipe}/actor/")})
@@ -63,18 +95,15 @@ class PolicyNumerics:
     def arithmetic(self) -> str:
         """Return in a line what computes the products, and why."""
         backend, reason = choose(self.backend, self.device)
+        if self.not_native:
+            reason = f"not native, since {self.not_native}"
         how = "products are emulated" if backend.name == "emulate" else f"products by {backend.name}"
         return f"precision {self.recipe.name}: {how} on {self.device} ({reason})"
 
     def describe(self) -> str:
         """Return in a few lines what is computed how, and why not all of it by the recipe."""
         lines = [self.arithmetic()]
-        for name, conversion in self.conversions.items():
-            kinds: dict[tuple[str, str], list[str]] = {}
-            for row in conversion.rows:
-                kinds.setdefault((row.precision, row.reason), []).append(row.name)
-            parts = [f"{key[0]} {', '.join(names)} ({key[1]})" for key, names in kinds.items()]
-            lines.append(f"  {name}: {'; '.join(parts)}")
+        lines += [_summary(name, conversion.rows) for name, conversion in self.conversions.items()]
         return "\n".join(lines)
 
     def report(self) -> str:
@@ -114,6 +143,50 @@ class PolicyNumerics:
             own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
             if own:
                 conversion.load_state_dict(own)
+
+
+class NativeNumerics(PolicyNumerics):
+    """Recipe `bf16` by the compiled library, which rounds operands as it reads them: layers stay as they are.
+
+    Sums are in float32, an output depends on its own row only, and nothing is counted.
+
+    Args:
+        networks: by name, on the CPU; `refusal` has nothing against the actor.
+        backend: native or auto, as asked for.
+    """
+
+    whole_batches = False
+
+    def __init__(self, networks: Mapping[str, Network], backend: str) -> None:
+        self.recipe = find_recipe("bf16")
+        self.backend, self.parametrization = backend, "standard"
+        self.not_native, self.skipped_steps = "", 0
+        self.device = torch.device("cpu")
+        self.conversions = {}
+        self.rows = {name: round_operands(network) for name, network in networks.items()}
+
+    def arithmetic(self) -> str:
+        """See `PolicyNumerics`."""
+        reason = "as asked for" if self.backend == "native" else "this CPU multiplies bfloat16 numbers"
+        return f"precision bf16: products by native, the compiled library, on cpu ({reason})"
+
+    def describe(self) -> str:
+        """See `PolicyNumerics`."""
+        return "\n".join([self.arithmetic(), *(_summary(name, rows) for name, rows in self.rows.items())])
+
+    def report(self) -> str:
+        """See `PolicyNumerics`."""
+        tables = [f"{name}\n{table(rows, 'bf16')}" for name, rows in self.rows.items()]
+        return "\n\n".join([*tables, self.arithmetic()]) + "\n"
+
+
+def _summary(network: str, rows: Sequence[Row]) -> str:
+    """Return in a line which layers of a network are computed how, and why."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        kinds.setdefault((row.precision, row.reason), []).append(row.name)
+    parts = [f"{key[0]} {', '.join(names)} ({key[1]})" for key, names in kinds.items()]
+    return f"  {network}: {'; '.join(parts)}"
 
 
 def load_state(numerics: PolicyNumerics | None, state: Mapping[str, Tensor]) -> str | None:

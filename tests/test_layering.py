@@ -21,7 +21,7 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 # Inside snowflake, a noun imports nouns of a lower number only. A new noun takes its place here.
 ORDER = {
     "config": 0, "files": 0, "locks": 0, "rendering": 0, "json_files": 1, "graph": 1, "manifest": 2, "numerics": 1,
-    "precision": 2, "body_files": 2, "networks": 2, "freezing": 2, "checkpoints": 3, "compilation": 3, "prepared": 3,
+    "precision": 3, "body_files": 2, "networks": 2, "freezing": 2, "checkpoints": 3, "compilation": 3, "prepared": 3,
     "remembering": 4, "policy": 5, "run": 6, "evaluation": 7, "inspection": 7, "ppo": 8, "report": 8,
     "numerics_report": 8, "sweep": 9, "bench": 9, "probe": 10, "cli": 11,
 }  # fmt: skip

@@ -18,6 +18,7 @@ from snowflake.bench.overrides import section_of
 from snowflake.bench.recommend import Search, Settings, axes, command
 from snowflake.bench.step import TrainingStep
 from snowflake.config import TrainConfig
+from snowflake.networks.operands import refusal
 
 SHARE_OF_TABLE = 0.4
 """Of the time limit, what the table of the user's own settings may take; the rest is for other settings."""
@@ -51,7 +52,8 @@ def advise(
     start = settings(config) | {"device": report["settings"]["device"]}
     resolved = start | {name: start[name] or cores for name in ("torch_threads", "num_threads")}
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    precisions = PRECISIONS if "cuda" in devices else ()  # the CPU emulates 16 bits, which is slower
+    native = not refusal(measurement.step.algorithm.policy.actor)  # else the CPU emulates 16 bits, which is slower
+    precisions = PRECISIONS if native or "cuda" in devices else ()
     tries = axes(resolved, cores, len(config.agents), devices, precisions)
     names = [name for name, _ in tries]
 

@@ -178,7 +178,7 @@ class TrainingStep:
             (policy.critic_optimizer, "step", "optimiser"),
             (policy.critic_optimizer, "zero_grad", "optimiser"),
             (policy, "update_normalizers", "statistics"),
-            (algorithm, "_log", "logging"),
+            (algorithm, "_log_iteration", "logging"),
         ]
         named = [(owner, name, lambda part=part: clock.part(part)) for owner, name, part in calls]
         inner = [

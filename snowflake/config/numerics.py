@@ -11,7 +11,7 @@ from pathlib import Path
 from agents.errors import UserError
 from snowflake.config.checks import check_choice, check_range
 
-BACKENDS = ("auto", "emulate", "scaled_mm", "triton")
+BACKENDS = ("auto", "emulate", "scaled_mm", "triton", "native")
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class NumericsConfig:
     """How the recipe that `precision` names is computed and logged; without effect under fp32."""
 
     backend: str = "auto"
-    """Products: emulate, scaled_mm, triton, or auto: scaled_mm on CUDA where it works, else emulate."""
+    """Products: emulate, scaled_mm, triton, native (bf16 by the compiled kernels, where the CPU multiplies such), or
+    auto: on CUDA scaled_mm, on the CPU native, where they work, else emulate."""
     statistics_every: int = 10
     """Updates between readings of every layer's statistics (tags numerics/NETWORK/LAYER/OPERAND/...); 0 = never."""
 

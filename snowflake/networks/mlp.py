@@ -14,7 +14,7 @@ from snowflake.graph import MorphologyGraph
 from snowflake.networks.activation import tanh
 from snowflake.networks.base import Actor, Critic, Prepared, linear, single_graph
 from snowflake.networks.init import Initializer
-from snowflake.networks.native.library import library_for
+from snowflake.networks.native.library import COMPILED, MAX_WIDTH, library_for
 from snowflake.networks.native.mlp import mlp
 from snowflake.networks.normalizer import RunningNorm
 from snowflake.networks.registry import register_actor, register_critic
@@ -33,6 +33,9 @@ class MLP(nn.Module):
 
     Weights are uninitialised: see `Initializer`.
 
+    Attributes:
+        bf16: whether the compiled library rounds operands to bfloat16: see `snowflake.networks.operands`.
+
     Shapes:
         (..., sizes[0]) -> (..., sizes[-1])
     """
@@ -41,7 +44,16 @@ class MLP(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(linear(a, b) for a, b in pairwise(sizes))
         self.final_tanh, self.kernels = final_tanh, kernels
+        self.bf16 = False
         self._memory = Pool()
+
+    def has_kernels(self) -> bool:
+        """Return whether the compiled library is to compute the layers, where there is one, on the CPU."""
+        plain = all(type(layer) is nn.Linear for layer in self.layers)  # none was swapped
+        return self.kernels in COMPILED and plain and self._widest() <= MAX_WIDTH
+
+    def _widest(self) -> int:
+        return max(max(layer.weight.shape) for layer in self.linears())
 
     def linears(self) -> list[nn.Linear]:
         """Return the layers, first to last."""
@@ -49,10 +61,10 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layers."""
-        native = library_for(self.kernels, x, max(max(layer.weight.shape) for layer in self.linears()))
+        native = library_for(self.kernels, x, self._widest())
         if native is not None and all(type(layer) is nn.Linear for layer in self.layers):  # none was swapped
             layers = [(layer.weight, layer.bias) for layer in self.linears()]
-            return mlp(native, self._memory, x, layers, final_tanh=self.final_tanh)
+            return mlp(native, self._memory, x, layers, final_tanh=self.final_tanh, bf16=self.bf16)
         *hidden, last = self.layers
         for layer in hidden:
             x = tanh(layer(x))

@@ -99,12 +99,16 @@ class GraphNetwork(NodeNetwork):
         config: the policy section of the config.
         init: fills the weights.
 
+    Attributes:
+        bf16: whether the compiled rounds round operands to bfloat16: see `snowflake.networks.operands`.
+
     Raises:
         UserError: bodies that cannot share weights.
     """
 
     def __init__(self, graphs: Sequence[MorphologyGraph], config: PolicyConfig, init: Initializer) -> None:
         super().__init__(graphs, config, init)
+        self.bf16 = False
         self._workspaces, size, kernels = Pool(), config.hidden_size, config.kernels
         if config.message_layer == "mlp":
             self.message = MLP((size,) * 4, final_tanh=True, kernels=kernels)
@@ -163,12 +167,14 @@ class GraphNetwork(NodeNetwork):
         return (
             config.kernels != "reference"
             and states.device.type == "cpu"
-            and config.message_layer == "mlp"
-            and config.aggregation != "max"
             and config.propagation_steps > 0
             and not torch.compiler.is_compiling()
-            and self._is_plain()
+            and self.has_kernels()
         )
+
+    def has_kernels(self) -> bool:
+        """Return whether there is a hand-written form of these rounds."""
+        return self.config.message_layer == "mlp" and self.config.aggregation != "max" and self._is_plain()
 
     def _is_plain(self) -> bool:
         """Return whether messages and updates are as built: where a layer was swapped, it is to be called."""
@@ -188,7 +194,7 @@ class GraphNetwork(NodeNetwork):
             forth, back = body.sparse()
             rounds = Rounds(self.config.propagation_steps, forth, back, len(message), self._workspaces)
         else:
-            own = NativeRounds(native, body.links())
+            own = NativeRounds(native, body.links(), self.bf16)
             rounds = Rounds(self.config.propagation_steps, None, None, len(message), self._workspaces, own)
         weights = tuple(p for layer in message for p in (layer.weight, layer.bias))
         root, joint = (cast(GRUUpdate, unit).weights() for unit in (self.update.root, self.update.joint))

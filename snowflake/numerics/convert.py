@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any, NamedTuple, cast
@@ -32,6 +32,17 @@ class Row(NamedTuple):
     shape: tuple[int, ...]
     precision: str
     reason: str
+
+
+def table(rows: Sequence[Row], recipe: str) -> str:
+    """Return a report's lines as text, and how many weight matrices are computed how."""
+    lines = [("layer", "shape", "precision", "why")]
+    lines += [(row.name, "x".join(map(str, row.shape)), row.precision, row.reason) for row in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(3)]
+    text = ["  ".join([*(line[i].ljust(widths[i]) for i in range(3)), line[3]]).rstrip() for line in lines]
+    count = Counter(row.precision for row in rows)
+    total = ", ".join(f"{n} in {precision}" for precision, n in count.items()) or "none"
+    return "\n".join([*text, f"precision {recipe}: {len(rows)} weight matrices, {total}"])
 
 
 class Reading(NamedTuple):
@@ -122,13 +133,7 @@ class Conversion:
     def report(self) -> str:
         """Return what is computed how, and why, as text."""
         device = next((p.device for p in self._module.parameters()), torch.device("cpu"))
-        lines = [("layer", "shape", "precision", "why")]
-        lines += [(row.name, "x".join(map(str, row.shape)), row.precision, row.reason) for row in self.rows]
-        widths = [max(len(line[i]) for line in lines) for i in range(3)]
-        text = ["  ".join([*(line[i].ljust(widths[i]) for i in range(3)), line[3]]).rstrip() for line in lines]
-        count = Counter(row.precision for row in self.rows)
-        total = ", ".join(f"{n} in {precision}" for precision, n in count.items()) or "none"
-        text.append(f"precision {self.recipe.name}: {len(self.rows)} weight matrices, {total}")
+        text = [table(self.rows, self.recipe.name)]
         if self.layers:
             backend, reason = choose(self._backend, device)
             text.append(f"backend {backend.name} on {device}: {reason}")

@@ -339,7 +339,8 @@ class PPOUpdate:
         sequences = self.sequences
         index = torch.arange(actor.size) if sequences is None else sequences.rows(torch.arange(sequences.n_envs))
         # Quantised layers count what they see: one thread at a time.
-        workers = Workers(1) if self.policy.numerics is not None else self.workers
+        numerics = self.policy.numerics
+        workers = Workers(1) if numerics is not None and numerics.whole_batches else self.workers
         parts = workers.run([partial(part, i) for i in index.split(self._actor_rows(self.settings.batch_size))])
         if sequences is None:
             return torch.cat(parts)

@@ -17,6 +17,9 @@ from snowflake.networks.native.build import build
 MAX_WIDTH = 256
 """Width of layers above which products are large enough for PyTorch's own to be the faster ones."""
 
+COMPILED = ("auto", "compiled")
+"""Choices of `PolicyConfig.kernels` that let the library compute."""
+
 _SUFFIX = {torch.float32: "32", torch.float64: "64"}
 
 
@@ -69,23 +72,12 @@ def library_for(kernels: str, x: Tensor, width: int) -> Library | None:
         x: what it would read.
         width: largest width of a layer.
     """
-    if kernels not in ("auto", "compiled") or x.device.type != "cpu" or x.dtype not in _SUFFIX or width > MAX_WIDTH:
+    if kernels not in COMPILED or x.device.type != "cpu" or x.dtype not in _SUFFIX or width > MAX_WIDTH:
         return None
     if torch.compiler.is_compiling():
         return None
     found = library()
-    if isinstance(found, str) or (wants_bf16(x.dtype) and not found.multiplies_bf16):
-        return None
-    return found
-
-
-def wants_bf16(dtype: torch.dtype) -> bool:
-    """Return whether PyTorch is told to round the operands of products of this type to bfloat16, on the CPU."""
-    return (
-        dtype == torch.float32
-        and getattr(torch.backends.mkldnn, "matmul", None) is not None
-        and (torch.backends.mkldnn.matmul.fp32_precision == "bf16")
-    )
+    return None if isinstance(found, str) else found
 
 
 def address(tensor: Tensor | None) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from snowflake.networks.native.library import Library, address, addresses, wants_bf16
+from snowflake.networks.native.library import Library, address, addresses
 from snowflake.networks.workspace import Pool
 
 
@@ -58,7 +58,13 @@ class _Space:
 
 
 def mlp(
-    library: Library, pool: Pool, x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], *, final_tanh: bool
+    library: Library,
+    pool: Pool,
+    x: Tensor,
+    layers: Sequence[tuple[Tensor, Tensor]],
+    *,
+    final_tanh: bool,
+    bf16: bool = False,
 ) -> Tensor:
     """Apply layers, each a weight (out, in) and a bias (out,).
 
@@ -68,6 +74,8 @@ def mlp(
         x: (..., in of the first layer), float32 or float64, on the CPU.
         layers: first to last.
         final_tanh: whether tanh follows the last layer too.
+        bf16: whether operands of products of float32 numbers are rounded to bfloat16; the CPU must multiply such. The
+            gradients of weights, and a last layer of one output without tanh, are computed in float32 all the same.
 
     Returns:
         (..., out of the last layer).
@@ -76,7 +84,7 @@ def mlp(
     rows = x.reshape(-1, x.shape[-1])
     sizes = (rows.shape[1], *(len(bias) for _, bias in layers))
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *weights))
-    key = _Key(library, len(rows), sizes, final_tanh, x.dtype, wants_bf16(x.dtype), keep)
+    key = _Key(library, len(rows), sizes, final_tanh, x.dtype, bf16 and x.dtype == torch.float32, keep)
     if keep:
         out = _MLPFunction.apply(key, pool, rows.contiguous(), *weights)
     else:

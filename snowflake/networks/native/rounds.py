@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from snowflake.networks.native.library import Library, address, addresses, wants_bf16
+from snowflake.networks.native.library import Library, address, addresses
 
 POINTERS = (
     *("senders_start", "senders", "senders_weight", "receivers_start", "receivers", "receivers_weight"),
@@ -92,14 +92,16 @@ class NativeRounds:
     Attributes:
         library: the compiled library.
         links: whose messages each node averages, or adds up, and the same the other way round; None without neighbours.
+        bf16: whether operands of products of float32 numbers are rounded to bfloat16; the CPU must multiply such.
     """
 
     library: Library
     links: tuple[Links, Links] | None
+    bf16: bool = False
 
     def key(self, count: int, depth: int, states: Tensor, *, keep: bool) -> NativeKey:
         """Return what memory a call on states (V, N, H) takes."""
-        bf16 = wants_bf16(states.dtype)
+        bf16 = self.bf16 and states.dtype == torch.float32
         return NativeKey(self.library, count, depth, tuple(states.shape), states.dtype, bf16, keep)
 
     def forward(self, space: NativeSpace, states: Tensor, received: Tensor | None, weights: Sequence[Tensor]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -134,30 +134,3 @@ def test_the_library_is_left_alone_where_it_does_not_fit(make_actor: Callable[..
         config = dataclasses.replace(actor.config, **change)
         other = make_actor("centipede-4", **{f.name: getattr(config, f.name) for f in dataclasses.fields(config)})
         assert other.fused(torch.zeros(11, 2, 8)) == (change == {"kernels": "fused"})
-
-
-@pytest.fixture
-def bf16() -> Iterator[None]:
-    """Skip where the CPU multiplies no bfloat16 numbers, and put PyTorch's setting back."""
-    found = library()
-    if isinstance(found, str) or not found.multiplies_bf16:
-        pytest.skip("this CPU multiplies no bfloat16 numbers")
-    before = torch.backends.mkldnn.matmul.fp32_precision
-    yield
-    torch.backends.mkldnn.matmul.fp32_precision = before
-
-
-@pytest.mark.parametrize("size", [33, 64])
-def test_operands_of_bfloat16(size: int, bf16: None, make_actor: Callable[..., NerveNetActor], observations) -> None:
-    actor = make_actor("centipede-4", hidden_size=size, propagation_steps=2)
-    obs = observations(actor.graphs[0], 7)
-    prepared = [t.detach() for t in actor.prepare(obs)]
-    states = actor.first_states(tuple(prepared), 0)[0].detach()
-    parameters = (*actor.message.parameters(), *actor.update.parameters())
-    found = []
-    for precision in ("bf16", "ieee"):
-        torch.backends.mkldnn.matmul.fp32_precision = precision
-        out = actor.final_states((states,), 0)
-        found.append([out.detach(), *torch.autograd.grad(out.square().sum(), parameters)])
-    for rough, wanted in zip(*found, strict=True):
-        assert 1e-5 < float((rough - wanted).norm() / wanted.norm()) < 2e-2
