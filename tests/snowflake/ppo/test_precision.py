@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from agents.errors import UserError
 from snowflake.config import TrainConfig, loader
 from snowflake.config.numerics import NumericsConfig, recipes
+from snowflake.networks.native.library import library
 from snowflake.numerics import OperandConfig, Recipe, find_recipe, recipe_names, unit
 from snowflake.numerics import recipes as registry
 from snowflake.ppo.train import build, resume, train
@@ -22,6 +23,10 @@ from tests.snowflake.ppo.helpers import tiny_config
 from tests.snowflake.ppo.test_train import StopAt, assert_same, final_tensors
 from tests.snowflake.ppo.test_update import filled_buffer
 
+LIBRARY = library()
+needs_bf16 = pytest.mark.skipif(
+    isinstance(LIBRARY, str) or not LIBRARY.multiplies_bf16, reason="no compiler, or a CPU that multiplies no bfloat16"
+)
 RECIPES = ("fp32", "bf16", "fp8-amax", "fp8-cscale", "fp8-unit", "fp8-mor")
 UNIT = {"learning_rate": 0.02, "critic_learning_rate": 0.02, "max_grad_norm": 1.0}
 SETTINGS = UpdateSettings(batch_size=32, n_epochs=1, clip_range=0.2, ent_coef=0.0, max_grad_norm=0.5, target_kl=None)
@@ -34,7 +39,7 @@ def config_of(precision: str, method: str = "snowflake", **changes) -> TrainConf
     ppo = (UNIT if scaled == "unit" else {}) | changes.pop("ppo", {})
     # Fewer environments than transitions in a minibatch: matrix products of different sizes.
     ppo = {"n_steps": 16, "batch_size": 32, "n_epochs": 1} | ppo
-    numerics = NumericsConfig(statistics_every=1)
+    numerics = NumericsConfig(backend=changes.pop("backend", "auto"), statistics_every=1)
     return tiny_config(method, precision=precision, policy=policy, ppo=ppo, numerics=numerics, **changes)
 
 
@@ -48,7 +53,8 @@ def test_the_config_knows_the_recipes_without_loading_them() -> None:
     ("precision", "method"), [*((name, "snowflake") for name in RECIPES), ("bf16", "mlp"), ("fp8-unit", "mlp")]
 )
 def test_a_run_by_every_recipe(tmp_path, precision: str, method: str) -> None:
-    run = train(config_of(precision, method), tmp_path / "run", progress=False)
+    backend = "emulate" if precision == "bf16" else "auto"
+    run = train(config_of(precision, method, backend=backend), tmp_path / "run", progress=False)
     events = EventAccumulator(str(run.path / "tensorboard")).Reload()
     tags = set(events.Tags()["scalars"])
     for tag in ("snowflake/first_ratio_error", "snowflake/rollout_ratio_error"):
@@ -68,6 +74,29 @@ def test_a_run_by_every_recipe(tmp_path, precision: str, method: str) -> None:
     report = (run.path / "numerics.txt").read_text()
     for words in ("reads observations", "read-out", "backend emulate on cpu"):
         assert words in report
+
+
+@needs_bf16
+@pytest.mark.parametrize("method", ["snowflake", "nervenet", "mlp"])
+def test_a_run_in_bf16_by_the_compiled_library(tmp_path, capsys, method: str) -> None:
+    config = config_of("bf16", method, policy={"hidden_size": 64}, ppo={"n_steps": 64, "batch_size": 128})
+    run = train(dataclasses.replace(config, torch_threads=2), tmp_path / "run")
+    assert "precision bf16: products by native" in capsys.readouterr().err
+    assert "products by native" in (run.path / "numerics.txt").read_text()
+    events = EventAccumulator(str(run.path / "tensorboard")).Reload()
+    assert {tag for tag in events.Tags()["scalars"] if tag.startswith("numerics/")} == {"numerics/skipped_steps"}
+    errors = [event.value for event in events.Scalars("snowflake/first_ratio_error")]
+    assert max(errors) < 1e-5, errors
+    policy, obs = run.load_policy(), torch.randn(64, run.graphs[0].obs_dim, generator=torch.Generator().manual_seed(0))
+    rough, plain = (p.distribution(obs)[0].detach() for p in (policy, run.at_precision("fp32").load_policy()))
+    assert 1e-5 < float((rough - plain).norm() / plain.norm()) < 2e-2
+
+
+@needs_bf16
+def test_threads_change_no_number_in_bf16(tmp_path) -> None:
+    config = config_of("bf16", "nervenet", policy={"hidden_size": 64}, ppo={"n_steps": 64, "batch_size": 128})
+    runs = [train(dataclasses.replace(config, torch_threads=n), tmp_path / str(n), progress=False) for n in (1, 2)]
+    assert_same(*(final_tensors(run) for run in runs))
 
 
 def test_scales_of_whole_batches_move_the_first_ratio(monkeypatch) -> None:
@@ -253,6 +282,10 @@ def test_a_step_that_is_not_finite_is_left_out_and_counted() -> None:
     [
         ({"numerics": {"backend": "triton"}}, "backend 'triton'"),
         ({"numerics": {"backend": "scaled_mm"}, "precision": "bf16"}, "computes in 8 bits"),
+        (
+            {"numerics": {"backend": "native"}},
+            "'native' cannot compute precision fp8-amax here",
+        ),
         ({"compile": "on"}, "compile = 'on' is for precision fp32, not fp8-amax"),
     ],
 )
