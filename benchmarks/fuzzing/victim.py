@@ -44,6 +44,7 @@ def import_all() -> None:
     for name in ("evaluation.player", "evaluation.sample_efficiency", "evaluation.extras", "evaluation.tables"):
         import_module(f"snowflake.{name}")
     import_module("torch._dynamo")  # optimisers load it at their first step
+    import_module("matplotlib.font_manager")  # which, slow and new to a folder, says that it looks for fonts
     import_module("snowflake.config.study")
     import_module("snowflake.sweep.launch")
     import_module("snowflake.inspection.report")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -213,12 +213,14 @@ class PPOUpdate:
             actor = self.policy.prepare(flat.obs, self.policy.actor, self.workers)
             critic = self.policy.prepare(flat.obs, self.policy.critic, self.workers)
             rollout_error = flat.old_log_prob.new_zeros(())
+            first_pass = self._one_pass(buffer)
             if self.settings.recompute_log_prob:
-                again = self._log_prob(flat, actor)
+                # In the same minibatches: the place of a row in a product may change the last bit of its sums.
+                again = self._log_prob(flat, actor, first_pass)
                 rollout_error = torch.expm1(again - flat.old_log_prob).abs().max()
                 flat = flat._replace(old_log_prob=again)
-            rows, first_ratio_error, epochs = self._epochs(buffer, flat, actor, critic)
-            log_ratio = self._log_prob(flat, actor) - flat.old_log_prob
+            rows, first_ratio_error, epochs = self._epochs(buffer, first_pass, flat, actor, critic)
+            log_ratio = self._log_prob(flat, actor, first_pass) - flat.old_log_prob
         norms = ("grad_norm", *(f"grad_norm/{name}" for name in self.trainable))
         names = (*_ACTOR_STATISTICS, "weight_decay_loss", *norms, "value_loss", *_TAIL)
         values = buffer.values.flatten()
@@ -230,8 +232,17 @@ class PPOUpdate:
         counts = {"n_epochs": epochs, "n_minibatches": len(rows), "skipped_steps": self.skipped_steps}
         return dict(zip(names, result, strict=True)) | {name: float(count) for name, count in counts.items()}
 
+    def _one_pass(self, buffer: RolloutBuffer) -> tuple[torch.Tensor, ...]:
+        """The minibatches of one pass, in random order: rows (B,), or (E, T) for a policy with memory."""
+        return (self.sequences or buffer).minibatches(self.settings.batch_size, self.generator)
+
     def _epochs(
-        self, buffer: RolloutBuffer, flat: Minibatch, actor: PreparedBatch, critic: PreparedBatch
+        self,
+        buffer: RolloutBuffer,
+        first_pass: tuple[torch.Tensor, ...],
+        flat: Minibatch,
+        actor: PreparedBatch,
+        critic: PreparedBatch,
     ) -> tuple[list[torch.Tensor], torch.Tensor, int]:
         """All minibatches: a row of statistics each, the largest ratio error of the first, and the epochs begun."""
         rows: list[torch.Tensor] = []
@@ -239,7 +250,7 @@ class PPOUpdate:
         epoch, stop = 0, False
         while not stop and epoch < self.settings.n_epochs:
             epoch += 1
-            for index in (self.sequences or buffer).minibatches(self.settings.batch_size, self.generator):
+            for index in first_pass if epoch == 1 else self._one_pass(buffer):
                 row, ratio_errors, stop = self._minibatch(index, flat, actor, critic)
                 if row is None:
                     self.skipped_steps += 1
@@ -329,22 +340,21 @@ class PPOUpdate:
         return [torch.nn.utils.get_total_norm(some).to(device) for some in grads]
 
     @torch.no_grad()
-    def _log_prob(self, flat: Minibatch, actor: PreparedBatch) -> torch.Tensor:
-        """Log-probability of every action of the batch, ``(N,)``."""
+    def _log_prob(self, flat: Minibatch, actor: PreparedBatch, minibatches: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Log-probability of every action of the batch, ``(N,)``, computed in the parts that the minibatches have."""
 
-        def part(index: torch.Tensor) -> torch.Tensor:
+        def part(index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             rows, prepared = self._recalled(actor, index)
-            return self.policy.action_log_prob_of(prepared, flat.select(rows).actions)[0]
+            return rows, self.policy.action_log_prob_of(prepared, flat.select(rows).actions)[0]
 
-        sequences = self.sequences
-        index = torch.arange(actor.size) if sequences is None else sequences.rows(torch.arange(sequences.n_envs))
         # Quantised layers count what they see: one thread at a time.
         numerics = self.policy.numerics
         workers = Workers(1) if numerics is not None and numerics.whole_batches else self.workers
-        parts = workers.run([partial(part, i) for i in index.split(self._actor_rows(self.settings.batch_size))])
-        if sequences is None:
-            return torch.cat(parts)
-        return torch.cat([p.view(sequences.steps, -1) for p in parts], dim=1).flatten()
+        parts = [piece for index in minibatches for piece in index.split(self._actor_rows(index.numel()))]
+        log_prob = torch.empty_like(flat.old_log_prob)
+        for rows, values in workers.run([partial(part, piece) for piece in parts]):
+            log_prob.index_copy_(0, rows.to(log_prob.device, non_blocking=True), values)
+        return log_prob
 
     def _recalled(self, actor: PreparedBatch, index: torch.Tensor) -> tuple[torch.Tensor, PreparedBatch]:
         """The rows of a part of a minibatch, in the order they are computed in, and what the actor makes of them."""

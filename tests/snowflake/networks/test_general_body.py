@@ -125,7 +125,6 @@ def test_parameter_counts() -> None:
         # table 8 x 32; root 22 + 19 inputs, joints 16 + 28; decoder 2 x 64 + 49 + 1 inputs
         assert counts == {
             "encoder": 256 + 42 * 32 + 45 * 32,
-            "memory": 0,
             "message": 12_480,
             "update": 49_536,
             "decoder": 179 * 64 + 65 * 64 + 65,
