@@ -220,7 +220,7 @@ class PPOUpdate:
                 rollout_error = torch.expm1(again - flat.old_log_prob).abs().max()
                 flat = flat._replace(old_log_prob=again)
             rows, first_ratio_error, epochs = self._epochs(buffer, first_pass, flat, actor, critic)
-            log_ratio = self._log_prob(flat, actor, first_pass) - flat.old_log_prob
+            log_ratio = self._log_prob(flat, actor, self._in_order(actor.size)) - flat.old_log_prob
         norms = ("grad_norm", *(f"grad_norm/{name}" for name in self.trainable))
         names = (*_ACTOR_STATISTICS, "weight_decay_loss", *norms, "value_loss", *_TAIL)
         values = buffer.values.flatten()
@@ -235,6 +235,12 @@ class PPOUpdate:
     def _one_pass(self, buffer: RolloutBuffer) -> tuple[torch.Tensor, ...]:
         """The minibatches of one pass, in random order: rows (B,), or (E, T) for a policy with memory."""
         return (self.sequences or buffer).minibatches(self.settings.batch_size, self.generator)
+
+    def _in_order(self, size: int) -> tuple[torch.Tensor, ...]:
+        """All rows of the batch in pieces of a minibatch's size; a pass in random order may leave some out."""
+        if self.sequences is not None:
+            return (self.sequences.rows(torch.arange(self.sequences.n_envs)),)
+        return torch.arange(size).split(self.settings.batch_size)
 
     def _epochs(
         self,
@@ -341,7 +347,10 @@ class PPOUpdate:
 
     @torch.no_grad()
     def _log_prob(self, flat: Minibatch, actor: PreparedBatch, minibatches: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Log-probability of every action of the batch, ``(N,)``, computed in the parts that the minibatches have."""
+        """Log-probability of every action, ``(N,)``, computed in the parts that the minibatches have.
+
+        A row that is in none of them keeps the one of the rollout.
+        """
 
         def part(index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             rows, prepared = self._recalled(actor, index)
@@ -351,7 +360,7 @@ class PPOUpdate:
         numerics = self.policy.numerics
         workers = Workers(1) if numerics is not None and numerics.whole_batches else self.workers
         parts = [piece for index in minibatches for piece in index.split(self._actor_rows(index.numel()))]
-        log_prob = torch.empty_like(flat.old_log_prob)
+        log_prob = flat.old_log_prob.clone()
         for rows, values in workers.run([partial(part, piece) for piece in parts]):
             log_prob.index_copy_(0, rows.to(log_prob.device, non_blocking=True), values)
         return log_prob
