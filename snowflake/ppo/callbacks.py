@@ -162,6 +162,11 @@ class ProgressCallback(BaseCallback):
         print(table(policy.actor), file=sys.stderr, flush=True)
         if self.model.device.type == "cpu" and policy.numerics is None:
             print(choice(policy.config), file=sys.stderr, flush=True)
+        elif policy.numerics is not None and policy.numerics.whole_batches:
+            line = (
+                f"kernels: PyTorch's for layers of the recipe, {policy.config.kernels} (policy.kernels) for the others"
+            )
+            print(line, file=sys.stderr, flush=True)
         if self.console.is_terminal:
             self.progress = Progress(
                 TextColumn("{task.description}"),
